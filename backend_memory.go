@@ -1,0 +1,249 @@
+package bloom
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Memory keeps a filter in this process. It has the very bytes that [Bitmap]
+// keeps in Redis: what WriteTo writes can be SET there, and what GET returns can
+// be read by ReadFrom. It is safe for concurrent use; reads take no lock.
+type Memory struct {
+	mu   sync.Mutex // serializes the changes of live
+	live atomic.Pointer[memoryFilter]
+}
+
+var (
+	_ Backend       = (*Memory)(nil)
+	_ io.WriterTo   = (*Memory)(nil)
+	_ io.ReaderFrom = (*Memory)(nil)
+)
+
+// NewMemory returns a filter in this process, not made yet.
+func NewMemory() *Memory { return new(Memory) }
+
+// memoryFilter is one generation. Its header never changes.
+type memoryFilter struct {
+	header
+	expires time.Time // zero: never
+	words   []uint64  // the body; the highest bit of a word is the first
+}
+
+func newMemoryFilter(h header) *memoryFilter {
+	m := &memoryFilter{header: h, words: make([]uint64, (h.geom.params.bodyBytes()+7)/8)}
+	if h.geom.params.Layout == Blocked {
+		for i := blockWords - 1; i < len(m.words); i += blockWords {
+			m.words[i] = uint64(h.geom.tag)
+		}
+	}
+	return m
+}
+
+const blockWords = blockBytes / 8
+
+// Key returns "memory".
+func (m *Memory) Key() string { return "memory" }
+
+// Check refuses a size that one Redis string could not hold.
+func (m *Memory) Check(cfg Config) error {
+	if m == nil {
+		return fmt.Errorf("bloom: nil *Memory: %w", ErrInvalidParams)
+	}
+	if cfg.Capacity == 0 {
+		return nil
+	}
+	_, err := NewParams(cfg.Capacity, cfg.FPRate, cfg.Layout)
+	return err
+}
+
+// filter returns the live generation.
+func (m *Memory) filter(ctx context.Context) (*memoryFilter, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	f := m.live.Load()
+	if f == nil {
+		return nil, errNoMemory
+	}
+	if !f.expires.IsZero() && !time.Now().Before(f.expires) {
+		m.live.CompareAndSwap(f, nil)
+		return nil, errNoMemory
+	}
+	return f, nil
+}
+
+var errNoMemory = fmt.Errorf("never made, dropped or expired: %w", ErrNotReady)
+
+// CreateEmpty makes an empty filter, or keeps one that satisfies cfg.
+func (m *Memory) CreateEmpty(ctx context.Context, cfg Config) error {
+	params, err := NewParams(cfg.Capacity, cfg.FPRate, cfg.Layout)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f, err := m.filter(ctx)
+	if err == nil {
+		return attach(f.geom.params, params)
+	}
+	if !isNotReady(err) {
+		return err
+	}
+	f = newMemoryFilter(newHeader(newGeometry(params, randomSeed()), 1))
+	if cfg.TTL > 0 {
+		f.expires = time.Now().Add(cfg.TTL)
+	}
+	m.live.Store(f)
+	return nil
+}
+
+// newHeader is the header of an empty filter that is made here and now.
+func newHeader(g *geometry, generation uint64) header {
+	h := header{geom: g, purpose: purposeEmpty, generation: generation, created: time.UnixMicro(time.Now().UnixMicro())}
+	_, _ = rand.Read(h.token[:]) // never fails, see crypto/rand
+	return h
+}
+
+// Ready reports whether there is a filter.
+func (m *Memory) Ready(ctx context.Context) error {
+	_, err := m.filter(ctx)
+	return err
+}
+
+// Add sets the bits of item.
+func (m *Memory) Add(ctx context.Context, item string) (bool, error) {
+	f, err := m.filter(ctx)
+	if err != nil {
+		return true, err
+	}
+	added := f.add(item)
+	for {
+		// The filter may have been replaced while the bits were set.
+		now, err := m.filter(ctx)
+		if err != nil {
+			return true, err
+		}
+		if now == f {
+			return added, nil
+		}
+		f = now
+		added = f.add(item)
+	}
+}
+
+// AddMulti adds all items.
+func (m *Memory) AddMulti(ctx context.Context, items []string) ([]bool, error) {
+	added := allTrue(len(items))
+	for i, item := range items {
+		fresh, err := m.Add(ctx, item)
+		if err != nil {
+			return added, err
+		}
+		added[i] = fresh
+	}
+	return added, nil
+}
+
+// Exists reports whether item may be in the filter, without allocating.
+func (m *Memory) Exists(ctx context.Context, item string) (bool, error) {
+	f, err := m.filter(ctx)
+	if err != nil {
+		return true, err
+	}
+	return f.exists(item), nil
+}
+
+// ExistsMulti reports for each item whether it may be in the filter.
+func (m *Memory) ExistsMulti(ctx context.Context, items []string) ([]bool, error) {
+	exists := allTrue(len(items))
+	for i, item := range items {
+		found, err := m.Exists(ctx, item)
+		if err != nil {
+			return exists, err
+		}
+		exists[i] = found
+	}
+	return exists, nil
+}
+
+// Info describes the filter.
+func (m *Memory) Info(ctx context.Context) (Info, error) {
+	f, err := m.filter(ctx)
+	if err != nil {
+		return Info{}, err
+	}
+	set := uint64(0)
+	for i := range f.words {
+		set += uint64(bits.OnesCount64(atomic.LoadUint64(&f.words[i])))
+	}
+	return f.info("memory", set-f.geom.tagBits()), nil
+}
+
+// Reset replaces the filter by an empty one of the same geometry.
+func (m *Memory) Reset(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f, err := m.filter(ctx)
+	if err != nil {
+		return err
+	}
+	empty := newMemoryFilter(newHeader(f.geom, f.generation+1))
+	empty.expires = f.expires
+	m.live.Store(empty)
+	return nil
+}
+
+// Drop removes the filter.
+func (m *Memory) Drop(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.live.Store(nil)
+	return nil
+}
+
+// add sets the bits of item and reports whether one was new.
+func (f *memoryFilter) add(item string) (added bool) {
+	var few [maxHashes]uint64
+	for _, bit := range f.geom.appendPositions(few[:0], item) {
+		mask := uint64(1) << 63 >> (bit & 63)
+		if atomic.OrUint64(&f.words[bit>>6], mask)&mask == 0 {
+			added = true
+		}
+	}
+	return added
+}
+
+// exists tests the bits of item, up to the first that is 0.
+func (f *memoryFilter) exists(item string) bool {
+	g := f.geom
+	h := hashItem(item, g.seed)
+	if g.params.Layout == Blocked {
+		block := (*[blockWords]uint64)(f.words[h.block(g.blocks)*blockWords:])
+		x, bit := h.h2, uint64(0)
+		for range g.params.Hashes {
+			x, bit = inBlock(x)
+			if atomic.LoadUint64(&block[bit>>6&(blockWords-1)])<<(bit&63)>>63 == 0 {
+				return false
+			}
+		}
+		return true
+	}
+	sum := h.h1
+	for range g.params.Hashes {
+		bit := sum % g.params.Bits
+		if atomic.LoadUint64(&f.words[bit>>6])<<(bit&63)>>63 == 0 {
+			return false
+		}
+		sum += h.h2
+	}
+	return true
+}

@@ -1,0 +1,295 @@
+package bloom
+
+import (
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua/exists.lua
+var luaExists string
+
+var existsScript = newScript(luaExists)
+
+const (
+	// maxChunkItems and maxChunkBits bound what one command or script asks of
+	// the server: a few milliseconds of its time, during which nobody else is
+	// served.
+	maxChunkItems = 1024
+	maxChunkBits  = 8192
+)
+
+// chunkItems is how many items of k bits go into one round trip.
+func chunkItems(k int) int { return min(maxChunkItems, max(1, maxChunkBits/k)) }
+
+// A readMode is how Classic reads. What the server refuses is remembered.
+type readMode uint32
+
+const (
+	readBitfield readMode = iota // BITFIELD_RO, one native command
+	readScriptRO                 // EVALSHA_RO, for ACLs that allow only reading
+	readScript                   // EVALSHA, before Redis 7
+)
+
+// command returns the scripting command of a mode and what it names the script by.
+func (m readMode) command(source bool) (name, script string) {
+	name, script = "evalsha", existsScript.sha
+	if source {
+		name, script = "eval", existsScript.src
+	}
+	if m == readScriptRO {
+		name += "_ro"
+	}
+	return name, script
+}
+
+// Exists reports whether item may be in the filter.
+func (b *Bitmap) Exists(ctx context.Context, item string) (bool, error) {
+	exists := [1]bool{true}
+	err := b.existsChunk(ctx, []string{item}, exists[:])
+	return exists[0], err
+}
+
+// ExistsMulti reports for each item whether it may be in the filter.
+func (b *Bitmap) ExistsMulti(ctx context.Context, items []string) ([]bool, error) {
+	exists := allTrue(len(items))
+	for from := 0; from < len(items); {
+		g, err := b.geometry(ctx)
+		if err != nil {
+			return exists, err
+		}
+		to := min(len(items), from+chunkItems(g.params.Hashes))
+		if err := b.existsChunk(ctx, items[from:to], exists[from:to]); err != nil {
+			return exists, err
+		}
+		from = to
+	}
+	return exists, nil
+}
+
+// existsWith is Exists in one round trip with commands of the caller's, which
+// have been executed unless ctx has ended.
+func (b *Bitmap) existsWith(ctx context.Context, item string, riders ...redis.Cmder) (bool, error) {
+	exists := [1]bool{true}
+	err := b.existsChunk(ctx, []string{item}, exists[:], riders...)
+	return exists[0], err
+}
+
+// existsChunk asks about some items in one round trip, and again, whole, where
+// the reply shows that the filter has another geometry than the handle believed.
+// Riders go with the first trip. On an error exists is all true.
+func (b *Bitmap) existsChunk(ctx context.Context, items []string, exists []bool, riders ...redis.Cmder) error {
+	mode, source := readMode(b.readMode.Load()), false
+	for reread := 0; reread <= maxRereads; {
+		g := b.geom.Load()
+		if g == nil {
+			h, _, err := b.readEnds(ctx, nil, riders...)
+			if err != nil {
+				return err
+			}
+			g, riders = h.geom, nil
+		}
+		r := b.ask(ctx, g, mode, source, items)
+		if err := b.conn.do(ctx, append(r.cmds, riders...)...); err != nil {
+			return err
+		}
+		riders = nil
+		answered, err := r.answer(exists)
+		switch {
+		case answered:
+			if g.params.Layout == Classic {
+				b.readMode.Store(uint32(mode))
+			}
+			return nil
+		case r.refused(err):
+			mode++
+		case r.unloaded(err):
+			source = true
+		case err != nil:
+			return b.keyError(err)
+		default:
+			b.stale(g)
+			reread++
+		}
+	}
+	return b.errUnsettled()
+}
+
+// bitmapRead is a question that was put: commands whose replies prove that the
+// filter is present, whole and of this geometry, or answer nothing.
+type bitmapRead struct {
+	g    *geometry
+	mode readMode
+	cmds []redis.Cmder
+	h2   []uint64 // Blocked: what the positions in each item's block come from
+	bits []uint64 // Classic: arguments by reference, alive as long as cmds
+}
+
+// ask prepares the read of some items, one round trip. Where a script reads,
+// source sends it whole.
+func (b *Bitmap) ask(ctx context.Context, g *geometry, mode readMode, source bool, items []string) *bitmapRead {
+	r := &bitmapRead{g: g, mode: mode}
+	switch {
+	case g.params.Layout == Blocked:
+		b.askBlocks(ctx, r, items)
+	case mode == readBitfield:
+		b.askBitfield(ctx, r, items)
+	default:
+		name, script := mode.command(source)
+		r.cmds = []redis.Cmder{evalCmd(ctx, name, script, []string{b.key},
+			[]any{g.size, g.trailer(), g.params.Hashes, g.packOffsets(items)})}
+	}
+	return r
+}
+
+func (b *Bitmap) askBlocks(ctx context.Context, r *bitmapRead, items []string) {
+	r.cmds, r.h2 = make([]redis.Cmder, len(items)), make([]uint64, len(items))
+	for i, item := range items {
+		h := hashItem(item, r.g.seed)
+		r.h2[i] = h.h2
+		from := headerBytes + h.block(r.g.blocks)*blockBytes
+		r.cmds[i] = redis.NewStringCmd(ctx, "getrange", b.key, from, from+blockBytes-1)
+	}
+}
+
+// askBitfield makes one command of the trailer and every bit of every item: it
+// is atomic, so the trailer speaks for all bits. A bit past the end reads 0, and
+// so does the trailer then.
+func (b *Bitmap) askBitfield(ctx context.Context, r *bitmapRead, items []string) {
+	r.bits = make([]uint64, 0, 1+len(items)*r.g.params.Hashes)
+	r.bits = append(r.bits, r.g.trailerBit())
+	for _, item := range items {
+		r.bits = r.g.appendPositions(r.bits, item)
+	}
+	args := make([]any, 0, 2+3*len(r.bits))
+	args = append(args, "bitfield_ro", b.key, "get", "u63", &r.bits[0])
+	for i := 1; i < len(r.bits); i++ {
+		r.bits[i] += bodyBit
+		args = append(args, "get", "u1", &r.bits[i])
+	}
+	r.cmds = []redis.Cmder{redis.NewIntSliceCmd(ctx, args...)}
+}
+
+// answer reads the replies into exists. Only if it returns true did they prove
+// what they say, and only then was exists written; an error is of Redis, neither
+// means another filter.
+func (r *bitmapRead) answer(exists []bool) (bool, error) {
+	for _, cmd := range r.cmds {
+		if err := cmd.Err(); err != nil {
+			return false, err
+		}
+	}
+	switch cmd := r.cmds[0].(type) {
+	case *redis.IntSliceCmd:
+		return r.answerBitfield(cmd.Val(), exists)
+	case *redis.Cmd:
+		return answerDigits(cmd, exists)
+	}
+	return r.answerBlocks(exists), nil
+}
+
+func (r *bitmapRead) answerBitfield(v []int64, exists []bool) (bool, error) {
+	k := r.g.params.Hashes
+	if len(v) != 1+len(exists)*k {
+		return false, fmt.Errorf("BITFIELD_RO answered %d values for %d", len(v), 1+len(exists)*k)
+	}
+	if uint64(v[0]) != r.g.fingerprint {
+		return false, nil
+	}
+	for i := range exists {
+		exists[i] = true
+		for _, bit := range v[1+i*k : 1+(i+1)*k] {
+			if bit == 0 {
+				exists[i] = false
+				break
+			}
+		}
+	}
+	return true, nil
+}
+
+func (r *bitmapRead) answerBlocks(exists []bool) bool {
+	for _, cmd := range r.cmds {
+		if !r.g.ownsBlock(cmd.(*redis.StringCmd).Val()) {
+			return false
+		}
+	}
+	for i, cmd := range r.cmds {
+		exists[i] = inBlockString(cmd.(*redis.StringCmd).Val(), r.h2[i], r.g.params.Hashes)
+	}
+	return true
+}
+
+// ownsBlock reports whether a reply is a whole block of this geometry.
+func (g *geometry) ownsBlock(block string) bool {
+	return len(block) == blockBytes && bigEndian32(block[blockBytes-tagBytes:]) == g.tag
+}
+
+func bigEndian32(s string) uint32 {
+	return uint32(s[0])<<24 | uint32(s[1])<<16 | uint32(s[2])<<8 | uint32(s[3])
+}
+
+func inBlockString(block string, h2 uint64, k int) bool {
+	x, bit := h2, uint64(0)
+	for range k {
+		x, bit = inBlock(x)
+		if block[bit>>3]&(0x80>>(bit&7)) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// answerDigits reads a script's reply, one '0' or '1' an item.
+func answerDigits(cmd *redis.Cmd, exists []bool) (bool, error) {
+	s, err := cmd.Text()
+	if err != nil || s == "" {
+		return false, err
+	}
+	return true, readDigits(s, exists)
+}
+
+func readDigits(s string, out []bool) error {
+	if len(s) != len(out) {
+		return fmt.Errorf("script answered %d items instead of %d", len(s), len(out))
+	}
+	for i := range out {
+		out[i] = s[i] != '0'
+	}
+	return nil
+}
+
+// refused reports whether the server does not know the command, and there is
+// another to try.
+func (r *bitmapRead) refused(err error) bool {
+	return r.g.params.Layout == Classic && r.mode < readScript && isRefused(err)
+}
+
+// unloaded reports whether the server does not have the script.
+func (r *bitmapRead) unloaded(err error) bool {
+	return r.mode != readBitfield && isNoScript(err)
+}
+
+// packOffsets packs the bit offsets of all items, from the start of the string,
+// four bytes each: a string holds at most 2³² bits.
+func (g *geometry) packOffsets(items []string) []byte {
+	packed := make([]byte, 0, 4*len(items)*g.params.Hashes)
+	var few [maxHashes]uint64
+	for _, item := range items {
+		for _, bit := range g.appendPositions(few[:0], item) {
+			packed = binary.BigEndian.AppendUint32(packed, uint32(bodyBit+bit))
+		}
+	}
+	return packed
+}
+
+func allTrue(n int) []bool {
+	b := make([]bool, n)
+	for i := range b {
+		b[i] = true
+	}
+	return b
+}

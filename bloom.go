@@ -1,0 +1,216 @@
+package bloom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Config is what [Filter.CreateEmpty] makes. It says nothing about a filter that
+// is stored already: that one says for itself what it is, and every handle
+// follows it. The zero Config is a handle that only attaches.
+type Config struct {
+	// Capacity is the number of items that the filter is sized for. More can be
+	// added: the rate grows, see [Params.FPRateAt], and never is an item lost.
+	Capacity uint64
+
+	// FPRate is the share of absent items that the filter calls present once
+	// Capacity items are in. 0 means 0.01.
+	FPRate float64
+
+	// Layout is Classic unless set.
+	Layout Layout
+
+	// TTL makes the filter expire that long after CreateEmpty made it, whatever
+	// is added meanwhile; attaching does not extend it. After that it answers
+	// ErrNotReady. 0 means never; the least is a millisecond.
+	TTL time.Duration
+}
+
+const defaultFPRate = 0.01
+
+// Backend stores one filter and answers for it. Use it through a [Filter], which
+// checks arguments and names the filter in errors.
+//
+// An implementation keeps the promise of this package: a false with a nil error
+// is certain. It returns an error wrapping [ErrNotReady] or [ErrCorrupt] whenever
+// it cannot prove that the filter is present and whole. Batches return one bool
+// per item, in order, true where unknown.
+type Backend interface {
+	// Key names the filter in errors.
+	Key() string
+	// Check refuses what this backend cannot do, without I/O. A Capacity of 0
+	// only attaches.
+	Check(cfg Config) error
+	// CreateEmpty makes an empty filter where there is none, and attaches to one
+	// that satisfies cfg.
+	CreateEmpty(ctx context.Context, cfg Config) error
+	// Ready returns nil if the filter is present and whole.
+	Ready(ctx context.Context) error
+	// Add returns false only if all bits of item were set before.
+	Add(ctx context.Context, item string) (bool, error)
+	AddMulti(ctx context.Context, items []string) ([]bool, error)
+	Exists(ctx context.Context, item string) (bool, error)
+	ExistsMulti(ctx context.Context, items []string) ([]bool, error)
+	Info(ctx context.Context) (Info, error)
+	Reset(ctx context.Context) error
+	Drop(ctx context.Context) error
+}
+
+// Filter is a handle on a stored Bloom filter. It is safe for concurrent use, and
+// any number of handles in any number of processes may share a filter.
+type Filter struct {
+	backend Backend
+	cfg     Config
+}
+
+// New returns a handle on the filter that b stores. It checks its arguments and
+// does no I/O, so a service starts while Redis is down.
+//
+// It returns [ErrInvalidParams] or [ErrTooLarge] for a Config, key or client that
+// cannot work; for clients that is what New can see, see [NewBitmap].
+func New(b Backend, cfg Config) (*Filter, error) {
+	if b == nil {
+		return nil, fmt.Errorf("bloom: nil backend: %w", ErrInvalidParams)
+	}
+	if cfg.FPRate == 0 {
+		cfg.FPRate = defaultFPRate
+	}
+	if err := validateSizing(max(cfg.Capacity, 1), cfg.FPRate, cfg.Layout); err != nil {
+		return nil, err
+	}
+	if cfg.TTL != 0 && cfg.TTL < time.Millisecond {
+		return nil, fmt.Errorf("bloom: TTL %v: want 0 (none) or at least 1ms: %w", cfg.TTL, ErrInvalidParams)
+	}
+	if err := b.Check(cfg); err != nil {
+		return nil, err
+	}
+	return &Filter{backend: b, cfg: cfg}, nil
+}
+
+// CreateEmpty makes an empty filter as Config says, with its TTL, unless one is
+// stored: one that is at least as large and as tight, in the same layout, is
+// attached to as it is, any other is [ErrParamsMismatch]. Any number of processes
+// may call it at once: one filter comes of it. While a rebuild runs and there is
+// no filter it returns [ErrRebuilding].
+//
+// An empty filter says "certainly not there" to everything. CreateEmpty is for
+// filters that Add alone fills, from the first item on. Never call it in front of
+// rows that exist already.
+func (f *Filter) CreateEmpty(ctx context.Context) error {
+	if f.cfg.Capacity == 0 {
+		return fmt.Errorf("bloom: create %q: Config.Capacity 0 only attaches: want at least 1: %w",
+			f.backend.Key(), ErrInvalidParams)
+	}
+	return f.wrap("create", f.backend.CreateEmpty(ctx, f.cfg))
+}
+
+// Ready returns nil if the filter is present and whole, read in one or two small
+// commands. Otherwise it returns [ErrNotReady], [ErrCorrupt] or what kept it from
+// finding out.
+func (f *Filter) Ready(ctx context.Context) error {
+	return f.wrap("check", f.backend.Ready(ctx))
+}
+
+// Add puts item into the filter. Once it has returned nil, Exists never says
+// false for item on the server that acknowledged it, however often the filter is
+// rebuilt.
+//
+// added is false only if the filter already called item present: it was added
+// before, or is a false positive. It may also be false for a new item whose
+// command go-redis had to repeat. After an error item may or may not be in, and
+// added is true. Add never makes a filter: [ErrNotReady] if there is none.
+func (f *Filter) Add(ctx context.Context, item string) (added bool, err error) {
+	added, err = f.backend.Add(ctx, item)
+	if err != nil {
+		return true, f.wrap("add to", err)
+	}
+	return added, nil
+}
+
+// AddMulti is Add for many items, in one round trip per thousand or so. added has
+// one bool per item, in order, also beside an error: then it is true where the
+// outcome is unknown. Adding again is harmless.
+func (f *Filter) AddMulti(ctx context.Context, items []string) (added []bool, err error) {
+	added, err = f.backend.AddMulti(ctx, items)
+	return f.batch("add %d items to", items, added, err)
+}
+
+// Exists reports whether item may be in the filter. A false is certain: the reply
+// also proved that the filter is present, whole, and was read as it was written.
+// A true is wrong at about the configured rate, and beside an error it means
+// nothing but "not denied".
+func (f *Filter) Exists(ctx context.Context, item string) (bool, error) {
+	exists, err := f.backend.Exists(ctx, item)
+	if err != nil {
+		return true, f.wrap("look up in", err)
+	}
+	return exists, nil
+}
+
+// ExistsMulti is Exists for many items, in one round trip per thousand or so: one
+// bool per item, in order. Beside an error those are true that are not known.
+func (f *Filter) ExistsMulti(ctx context.Context, items []string) ([]bool, error) {
+	exists, err := f.backend.ExistsMulti(ctx, items)
+	return f.batch("look up %d items in", items, exists, err)
+}
+
+// Info describes the stored filter. It reads all of it (about a millisecond of
+// the server's time for each 4 MiB, in as many commands).
+func (f *Filter) Info(ctx context.Context) (Info, error) {
+	info, err := f.backend.Info(ctx)
+	return info, f.wrap("describe", err)
+}
+
+// Reset makes the filter empty again, atomically and at its stored size; its TTL
+// runs on. In front of a table that is an outage, since every row is denied from
+// then on: Drop is the safe way to be rid of a filter.
+func (f *Filter) Reset(ctx context.Context) error {
+	return f.wrap("reset", f.backend.Reset(ctx))
+}
+
+// Drop removes the filter and what a rebuild is filling. From then on every call
+// is [ErrNotReady], so a Guard lets everything through. Dropping what is not
+// there is no error.
+func (f *Filter) Drop(ctx context.Context) error {
+	return f.wrap("drop", f.backend.Drop(ctx))
+}
+
+// wrap names the operation and the filter.
+func (f *Filter) wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("bloom: %s %q: %w", op, f.backend.Key(), err)
+}
+
+// batch makes sure that there is one bool per item, whatever a backend returned.
+func (f *Filter) batch(op string, items []string, got []bool, err error) ([]bool, error) {
+	if err == nil && len(got) != len(items) {
+		err = fmt.Errorf("backend answered %d of %d items", len(got), len(items))
+	}
+	if len(got) != len(items) {
+		got = allTrue(len(items))
+	}
+	return got, f.wrap(fmt.Sprintf(op, len(items)), err)
+}
+
+func isNotReady(err error) bool { return errors.Is(err, ErrNotReady) }
+
+// Info describes a stored filter.
+type Info struct {
+	Backend string // "bitmap" or "memory"
+	Params  Params // as stored
+	// Items is the number of distinct items, estimated from the bits: within a
+	// fraction of a percent up to capacity, above [Params.Capacity] once there
+	// are more. With every bit set it is twice the capacity.
+	Items      uint64
+	Fill       float64   // bits set / Params.Bits
+	FPRate     float64   // as of now, predicted from Items
+	Bytes      uint64    // length of the string
+	Shards     int       // 1
+	SubFilters int       // 1
+	Generation uint64    // grows by one with every rebuild or reset
+	Created    time.Time // when this generation was made, by the server's clock
+}

@@ -1,0 +1,243 @@
+package bloom
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Cache stores short byte strings, called entries, under ids. A [Guard] decides
+// what they mean. An implementation is safe for concurrent use, never changes an
+// entry it was given or gave, and keeps nothing without a lifetime.
+//
+// Lease and Fill are what makes a fill safe: an entry only ever replaces the
+// lease that was taken before it was loaded, so whatever removes the lease
+// meanwhile (Drop, expiry, eviction, a flush) also stops the fill. An entry must
+// never be stored because nothing was there.
+type Cache interface {
+	// Read returns the entry of each id, nil where there is none.
+	Read(ctx context.Context, ids []string) ([][]byte, error)
+
+	// Lease stores, for ttl, lease followed by eight bytes that no other call
+	// ever adds (a clock), if nothing is stored under id, or exactly the bytes
+	// over (nil: none). It returns what is stored then. A repeated call may find
+	// the lease of the first.
+	Lease(ctx context.Context, id string, lease, over []byte, ttl time.Duration) ([]byte, error)
+
+	// Fill stores entry for ttl if exactly lease is stored under id, and reports
+	// whether it did.
+	Fill(ctx context.Context, id string, lease, entry []byte, ttl time.Duration) (bool, error)
+
+	// Drop removes the entries and leases of ids.
+	Drop(ctx context.Context, ids []string) error
+}
+
+// RedisCache is a [Cache] of one Redis key per id. It needs GET, SET, DEL and
+// scripts, and no key without an expiry is ever written.
+type RedisCache struct {
+	conn   conn
+	prefix string
+}
+
+var _ Cache = (*RedisCache)(nil)
+
+// NewRedisCache returns a cache at the keys that begin with prefix, which should
+// be its alone. Where rdb is also the client of the guard's [Bitmap], both are
+// read in one round trip.
+func NewRedisCache(rdb redis.Cmdable, prefix string) *RedisCache {
+	return &RedisCache{conn: conn{rdb: rdb}, prefix: prefix}
+}
+
+var (
+	//go:embed lua/lease.lua
+	luaLease string
+	//go:embed lua/fill.lua
+	luaFill string
+
+	leaseScript = newScript(luaNow + luaLease)
+	fillScript  = newScript(luaFill)
+)
+
+func (c *RedisCache) check() error {
+	if c == nil {
+		return fmt.Errorf("bloom: nil *RedisCache: %w", ErrInvalidParams)
+	}
+	return checkClient(c.conn.rdb)
+}
+
+func (c *RedisCache) key(id string) string { return c.prefix + id }
+
+// Read gets the entries in one round trip.
+func (c *RedisCache) Read(ctx context.Context, ids []string) ([][]byte, error) {
+	cmds := make([]redis.Cmder, len(ids))
+	for i, id := range ids {
+		cmds[i] = c.readCmd(ctx, id)
+	}
+	if err := c.conn.do(ctx, cmds...); err != nil {
+		return nil, err
+	}
+	entries := make([][]byte, len(ids))
+	for i, cmd := range cmds {
+		var err error
+		if entries[i], err = readEntry(cmd.(*redis.StringCmd)); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
+func (c *RedisCache) readCmd(ctx context.Context, id string) *redis.StringCmd {
+	return redis.NewStringCmd(ctx, "get", c.key(id))
+}
+
+func readEntry(cmd *redis.StringCmd) ([]byte, error) {
+	b, err := cmd.Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	return b, err
+}
+
+// Lease plants a token, see lua/lease.lua.
+func (c *RedisCache) Lease(ctx context.Context, id string, lease, over []byte, ttl time.Duration) ([]byte, error) {
+	found, err := c.conn.evalStrings(ctx, leaseScript, []string{c.key(id)}, lease, over, ttl.Milliseconds())
+	if err != nil {
+		return nil, err
+	}
+	return []byte(found[0]), nil
+}
+
+// Fill replaces a token, see lua/fill.lua.
+func (c *RedisCache) Fill(ctx context.Context, id string, lease, entry []byte, ttl time.Duration) (bool, error) {
+	n, err := c.conn.eval(ctx, fillScript, []string{c.key(id)}, lease, entry, ttl.Milliseconds())
+	return n == int64(1), err
+}
+
+// Drop deletes the keys in one round trip. DEL needs no memory, so it works on a
+// server that is full.
+func (c *RedisCache) Drop(ctx context.Context, ids []string) error {
+	cmds := make([]redis.Cmder, len(ids))
+	for i, id := range ids {
+		cmds[i] = redis.NewIntCmd(ctx, "del", c.key(id))
+	}
+	if err := c.conn.do(ctx, cmds...); err != nil {
+		return err
+	}
+	var errs []error
+	for _, cmd := range cmds {
+		errs = append(errs, cmd.Err())
+	}
+	return errors.Join(errs...)
+}
+
+// MemoryCache is a [Cache] in this process, for tests and for services of one
+// process. It holds what has not expired, without another bound.
+type MemoryCache struct {
+	mu      sync.Mutex
+	entries map[string]memoryEntry
+	sweepAt int // number of entries at which expired ones are looked for
+	clock   uint64
+}
+
+var _ Cache = (*MemoryCache)(nil)
+
+type memoryEntry struct {
+	bytes   []byte
+	expires time.Time
+}
+
+// NewMemoryCache returns an empty cache in this process.
+func NewMemoryCache() *MemoryCache {
+	return &MemoryCache{entries: map[string]memoryEntry{}, sweepAt: minSweep}
+}
+
+const minSweep = 1024
+
+// Read returns what has not expired.
+func (c *MemoryCache) Read(ctx context.Context, ids []string) ([][]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entries := make([][]byte, len(ids))
+	for i, id := range ids {
+		entries[i] = c.get(id)
+	}
+	return entries, nil
+}
+
+// Lease plants a token where nothing is, or over exactly over.
+func (c *MemoryCache) Lease(ctx context.Context, id string, lease, over []byte, ttl time.Duration) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if found := c.get(id); found != nil && (over == nil || !bytes.Equal(found, over)) {
+		return found, nil
+	}
+	c.clock++
+	token := binary.BigEndian.AppendUint64(bytes.Clone(lease), c.clock)
+	c.set(id, token, ttl)
+	return token, nil
+}
+
+// Fill replaces exactly lease.
+func (c *MemoryCache) Fill(ctx context.Context, id string, lease, entry []byte, ttl time.Duration) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if found := c.get(id); found == nil || !bytes.Equal(found, lease) {
+		return false, nil
+	}
+	c.set(id, bytes.Clone(entry), ttl)
+	return true, nil
+}
+
+// Drop removes entries.
+func (c *MemoryCache) Drop(ctx context.Context, ids []string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		delete(c.entries, id)
+	}
+	return nil
+}
+
+// get wants c.mu held.
+func (c *MemoryCache) get(id string) []byte {
+	e, ok := c.entries[id]
+	if !ok || !time.Now().Before(e.expires) {
+		return nil
+	}
+	return e.bytes
+}
+
+// set wants c.mu held. Expired entries go once there are twice as many as were
+// left the last time, so the cost of a set stays constant on average.
+func (c *MemoryCache) set(id string, b []byte, ttl time.Duration) {
+	c.entries[id] = memoryEntry{b, time.Now().Add(ttl)}
+	if len(c.entries) < c.sweepAt {
+		return
+	}
+	now := time.Now()
+	for id, e := range c.entries {
+		if !now.Before(e.expires) {
+			delete(c.entries, id)
+		}
+	}
+	c.sweepAt = max(minSweep, 2*len(c.entries))
+}

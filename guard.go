@@ -1,0 +1,406 @@
+package bloom
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Loader reads one row from the database. For an id that has no row it returns
+// [ErrNotFound], plain or wrapped. It must see every write that was committed
+// before it was called, so it must not read from a lagging replica. Its context
+// ends after [GuardOptions].LoadTimeout, and not with the caller's.
+type Loader[V any] func(ctx context.Context, id string) (V, error)
+
+// Codec turns values into cached bytes and back.
+type Codec[V any] interface {
+	Marshal(V) ([]byte, error)
+	Unmarshal([]byte) (V, error)
+}
+
+// GuardOptions are the knobs of a [Guard]. The zero value, or nil, is the default.
+type GuardOptions[V any] struct {
+	// TTL is how long a value stays cached at most. 0 means 1 h; the least is 1 s.
+	TTL time.Duration
+	// NullTTL is how long "no such row" stays cached at most. 0 means 60 s; the
+	// least is 1 s.
+	NullTTL time.Duration
+	// Jitter is the share by which each of both is shortened at random, so that
+	// what was cached together does not expire together. 0 means 0.1; negative
+	// means none; below 1.
+	Jitter float64
+	// LoadTimeout ends a load, counted from when it got one of MaxLoads slots.
+	// 0 means 5 s; the least is 1 ms.
+	LoadTimeout time.Duration
+	// MaxLoads bounds the loads that run at once in this process; as many may
+	// wait, and further Gets that need one return ErrOverloaded. 0 means 256.
+	MaxLoads int
+	// FailClosed, if set, returns the error when filter or cache cannot answer.
+	// The default lets the lookup through to the loader.
+	FailClosed bool
+	// Codec is JSON unless set.
+	Codec Codec[V]
+	// Validate, if set, refuses malformed and non-canonical ids ("007", "+7")
+	// before anything else happens. Its error is returned.
+	Validate func(id string) error
+}
+
+// Guard answers lookups by id from a cache, in front of a database that the
+// lookups of unknown ids do not reach: a [Filter] rejects those. It is safe for
+// concurrent use by any number of goroutines and processes that share filter and
+// cache.
+//
+// Once Invalidate or Register has returned nil, no Get that starts later, in any
+// process, returns what the row was before.
+type Guard[V any] struct {
+	filter *Filter
+	cache  Cache
+	load   Loader[V]
+	opts   GuardOptions[V]
+
+	bitmap   *Bitmap             // set where it and the cache are read in one round trip
+	remote   *RedisCache         // likewise
+	reserved map[string]struct{} // ids whose cache key is one of the filter's keys
+
+	flights flights[V]
+	tasks   tasks
+	healing chan struct{}
+	stats   guardCounters
+}
+
+const (
+	defaultTTL         = time.Hour
+	defaultNullTTL     = time.Minute
+	defaultJitter      = 0.1
+	defaultLoadTimeout = 5 * time.Second
+	defaultMaxLoads    = 256
+	minTTL             = time.Second
+	maxHeals           = 16 // at once; what is left out is healed by a later Get
+)
+
+// NewGuard returns a guard of the rows that load reads. It does no I/O. Close it
+// when it is not used any more.
+func NewGuard[V any](f *Filter, c Cache, load Loader[V], opts *GuardOptions[V]) (*Guard[V], error) {
+	if f == nil || c == nil || load == nil {
+		return nil, fmt.Errorf("bloom: guard needs a filter, a cache and a loader: %w", ErrInvalidParams)
+	}
+	if checked, ok := c.(interface{ check() error }); ok {
+		if err := checked.check(); err != nil {
+			return nil, err
+		}
+	}
+	var o GuardOptions[V]
+	if opts != nil {
+		o = *opts
+	}
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	g := &Guard[V]{filter: f, cache: c, load: load, opts: o, healing: make(chan struct{}, maxHeals)}
+	g.flights.init(o.MaxLoads)
+	g.tasks.init()
+	g.joinTrips()
+	return g, nil
+}
+
+// complete fills in defaults and refuses what makes no sense.
+func (o *GuardOptions[V]) complete() error {
+	setDefault(&o.TTL, defaultTTL)
+	setDefault(&o.NullTTL, defaultNullTTL)
+	setDefault(&o.Jitter, defaultJitter)
+	setDefault(&o.LoadTimeout, defaultLoadTimeout)
+	setDefault(&o.MaxLoads, defaultMaxLoads)
+	if o.Codec == nil {
+		o.Codec = jsonCodec[V]{}
+	}
+	switch {
+	case o.TTL < minTTL:
+		return fmt.Errorf("bloom: TTL %v: want at least %v: %w", o.TTL, minTTL, ErrInvalidParams)
+	case o.NullTTL < minTTL:
+		return fmt.Errorf("bloom: NullTTL %v: want at least %v: %w", o.NullTTL, minTTL, ErrInvalidParams)
+	case !(o.Jitter < 1): // also refuses NaN
+		return fmt.Errorf("bloom: Jitter %v: want below 1 (negative: none): %w", o.Jitter, ErrInvalidParams)
+	case o.LoadTimeout < time.Millisecond:
+		return fmt.Errorf("bloom: LoadTimeout %v: want at least 1ms: %w", o.LoadTimeout, ErrInvalidParams)
+	case o.MaxLoads < 0:
+		return fmt.Errorf("bloom: MaxLoads %d: want at least 1: %w", o.MaxLoads, ErrInvalidParams)
+	}
+	o.Jitter = max(o.Jitter, 0)
+	return nil
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// joinTrips finds out whether filter and cache can be read in one round trip, and
+// which ids an attacker could name the filter's own keys by.
+func (g *Guard[V]) joinTrips() {
+	b, ok1 := g.filter.backend.(*Bitmap)
+	c, ok2 := g.cache.(*RedisCache)
+	if !ok1 || !ok2 {
+		return
+	}
+	if b.conn.sameServer(&c.conn) {
+		g.bitmap, g.remote = b, c
+	}
+	// Another client may reach the same server, so these are left alone too.
+	for _, key := range filterKeys(b.key) {
+		if id, ok := strings.CutPrefix(key, c.prefix); ok {
+			if g.reserved == nil {
+				g.reserved = map[string]struct{}{}
+			}
+			g.reserved[id] = struct{}{}
+		}
+	}
+}
+
+// Get returns the row of id, or [ErrNotFound] if there is none. It takes one
+// round trip unless the row has to be loaded, which takes one to lease, the load,
+// and one to fill. Callers of one id share a load, and each leaves it when its own
+// context ends; the load goes on.
+//
+// Other errors: what Validate refused, [ErrOverloaded], the loader's, a panic of
+// the loader, the context's, and with FailClosed what kept filter or cache from
+// answering.
+func (g *Guard[V]) Get(ctx context.Context, id string) (V, error) {
+	var none V
+	g.stats.gets.Add(1)
+	if g.opts.Validate != nil {
+		if err := g.opts.Validate(id); err != nil {
+			g.stats.invalid.Add(1)
+			return none, getError(id, err)
+		}
+	}
+	r := g.read(ctx, id)
+	if err := ctx.Err(); err != nil {
+		return none, getError(id, err)
+	}
+	denied := r.filterErr == nil && !r.maybe
+	switch entryTag(r.entry) {
+	case tagValue:
+		if v, err := g.decode(r.entry); err == nil {
+			g.stats.hits.Add(1)
+			if denied {
+				g.stats.anomalies.Add(1)
+				g.heal(ctx, id)
+			}
+			return v, nil
+		}
+	case tagNull:
+		g.stats.nullHits.Add(1)
+		return none, ErrNotFound
+	}
+	if denied {
+		g.stats.rejected.Add(1)
+		return none, ErrNotFound
+	}
+	if err := errors.Join(r.filterErr, r.cacheErr); err != nil {
+		if g.opts.FailClosed {
+			return none, getError(id, err)
+		}
+		g.stats.failOpens.Add(1)
+	}
+	v, err := g.miss(ctx, id, r)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		err = getError(id, err)
+	}
+	return v, err
+}
+
+func getError(id string, err error) error { return fmt.Errorf("bloom: get %q: %w", id, err) }
+
+// reading is what filter and cache said of an id.
+type reading struct {
+	maybe     bool
+	filterErr error
+	entry     []byte
+	cacheErr  error
+}
+
+// read asks filter and cache, in one round trip where they share a client.
+// Neither needs the other: each reply alone justifies its answer.
+func (g *Guard[V]) read(ctx context.Context, id string) (r reading) {
+	if g.isReserved(id) {
+		r.maybe, r.filterErr = g.filter.Exists(ctx, id)
+		return r
+	}
+	if g.bitmap == nil {
+		return g.readApart(ctx, id)
+	}
+	cmd := g.remote.readCmd(ctx, id)
+	r.maybe, r.filterErr = g.bitmap.existsWith(ctx, id, redis.Cmder(cmd))
+	if ctx.Err() != nil {
+		return r // cmd may be on its way yet
+	}
+	r.filterErr = g.filter.wrap("look up in", r.filterErr)
+	r.entry, r.cacheErr = readEntry(cmd)
+	return r
+}
+
+// readApart asks two servers at once.
+func (g *Guard[V]) readApart(ctx context.Context, id string) (r reading) {
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		r.entry, r.cacheErr = g.readCache(ctx, id)
+	}()
+	r.maybe, r.filterErr = g.filter.Exists(ctx, id)
+	wg.Wait()
+	return r
+}
+
+func (g *Guard[V]) readCache(ctx context.Context, id string) ([]byte, error) {
+	entries, err := g.cache.Read(ctx, []string{id})
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) != 1 {
+		return nil, fmt.Errorf("cache answered %d entries for one id", len(entries))
+	}
+	return entries[0], nil
+}
+
+func (g *Guard[V]) isReserved(id string) bool {
+	_, ok := g.reserved[id]
+	return ok
+}
+
+// Register makes ids known that are being inserted: it adds them to the filter
+// and drops what is cached under them. Call it before the transaction commits,
+// and roll back on an error, which is a future denial of the row: then the filter
+// never denies a committed row. Call it again after the commit: that drops a "no
+// such row" that a Get cached meanwhile, which otherwise stays for NullTTL.
+//
+// A filter that is not ready is no error here: it denies nothing, and the rebuild
+// that makes it reads the row.
+func (g *Guard[V]) Register(ctx context.Context, ids ...string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := g.filter.AddMulti(ctx, ids)
+	if isNotReady(err) {
+		err = nil
+	}
+	return errors.Join(err, g.Invalidate(ctx, ids...))
+}
+
+// Invalidate drops what is cached under ids. Call it once a row has changed or
+// gone. On an error an old value may stay for TTL: try again.
+func (g *Guard[V]) Invalidate(ctx context.Context, ids ...string) error {
+	var drop []string
+	for _, id := range ids {
+		if !g.isReserved(id) {
+			drop = append(drop, id)
+		}
+	}
+	var err error
+	if len(drop) > 0 {
+		err = g.cache.Drop(ctx, drop)
+	}
+	g.flights.forget(ids)
+	if err != nil {
+		return fmt.Errorf("bloom: invalidate %d ids: %w", len(ids), err)
+	}
+	return nil
+}
+
+// Close waits until the loads, fills and heals that were started have ended, or
+// ctx has. Gets that need a load are refused from then on.
+func (g *Guard[V]) Close(ctx context.Context) error {
+	if err := g.tasks.close(ctx); err != nil {
+		return fmt.Errorf("bloom: close guard: %w", err)
+	}
+	return nil
+}
+
+// heal adds an id to the filter that denied it although a row is cached. The
+// caller does not wait for it.
+func (g *Guard[V]) heal(ctx context.Context, id string) {
+	select {
+	case g.healing <- struct{}{}:
+	default:
+		return
+	}
+	started := g.tasks.start(func() {
+		defer func() { <-g.healing }()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.opts.LoadTimeout)
+		defer cancel()
+		if _, err := g.filter.Add(ctx, id); err == nil {
+			g.stats.heals.Add(1)
+		}
+	})
+	if !started {
+		<-g.healing
+	}
+}
+
+// Every entry begins with a tag, so that any value is told from a null and from a
+// lease. Another tag is another library's: it is neither filled nor dropped.
+const (
+	tagNone  = 0 // nothing there
+	tagValue = 'V'
+	tagNull  = 'N'
+	tagLease = 'L'
+	tagOther = '?'
+)
+
+func entryTag(entry []byte) byte {
+	switch {
+	case entry == nil:
+		return tagNone
+	case len(entry) > 0 && entry[0] == tagValue:
+		return tagValue
+	case len(entry) == 1 && entry[0] == tagNull:
+		return tagNull
+	case len(entry) == 1+tokenBytes && entry[0] == tagLease:
+		return tagLease
+	}
+	return tagOther
+}
+
+func (g *Guard[V]) decode(entry []byte) (V, error) { return g.opts.Codec.Unmarshal(entry[1:]) }
+
+// encode returns the entry of what a load found.
+func (g *Guard[V]) encode(v V, err error) (entry []byte, ttl time.Duration, encodeErr error) {
+	if err != nil {
+		return []byte{tagNull}, g.jitter(g.opts.NullTTL), nil
+	}
+	b, err := g.opts.Codec.Marshal(v)
+	if err != nil {
+		return nil, 0, err
+	}
+	return append([]byte{tagValue}, b...), g.jitter(g.opts.TTL), nil
+}
+
+func (g *Guard[V]) jitter(ttl time.Duration) time.Duration {
+	return ttl - time.Duration(rand.Float64()*g.opts.Jitter*float64(ttl))
+}
+
+type jsonCodec[V any] struct{}
+
+func (jsonCodec[V]) Marshal(v V) ([]byte, error) { return json.Marshal(v) }
+
+func (jsonCodec[V]) Unmarshal(b []byte) (v V, err error) {
+	err = json.Unmarshal(b, &v)
+	return v, err
+}
+
+// isNil reports whether a loader returned a nil pointer, which is no row: it
+// should have returned ErrNotFound.
+func isNil[V any](v V) bool {
+	r := reflect.ValueOf(&v).Elem()
+	return (r.Kind() == reflect.Pointer || r.Kind() == reflect.Interface) && r.IsNil()
+}

@@ -1,0 +1,49 @@
+package bloom
+
+import "sync/atomic"
+
+// GuardStats counts what a [Guard] has done since it was made, in this process.
+type GuardStats struct {
+	Gets          uint64 // calls of Get
+	Invalid       uint64 // Gets that Validate refused
+	Rejected      uint64 // Gets that the filter answered: certainly no such row
+	Hits          uint64 // values answered from the cache
+	NullHits      uint64 // "no such row" answered from the cache
+	Loads         uint64 // calls of the loader
+	LoadsNotFound uint64 // of them: no such row. Beside Rejected they measure the real false-positive rate
+	LoadErrors    uint64 // of them: failed, panicked or took too long
+	SharedLoads   uint64 // Gets that waited for the load of another
+	FailOpens     uint64 // Gets let through because filter or cache could not answer
+	Fills         uint64 // values and nulls stored
+	FillErrors    uint64 // values and nulls that could not be stored, or not be encoded
+	Anomalies     uint64 // rows seen behind a certain "no": a Register was left out, or the filter is damaged
+	Heals         uint64 // ids added to the filter because of that
+	Overloads     uint64 // Gets refused because too many loads ran and waited
+}
+
+type guardCounters struct {
+	gets, invalid, rejected, hits, nullHits, loads, loadsNotFound, loadErrors, sharedLoads,
+	failOpens, fills, fillErrors, anomalies, heals, overloads atomic.Uint64
+}
+
+// Stats returns the counts so far.
+func (g *Guard[V]) Stats() GuardStats {
+	c := &g.stats
+	return GuardStats{
+		Gets:          c.gets.Load(),
+		Invalid:       c.invalid.Load(),
+		Rejected:      c.rejected.Load(),
+		Hits:          c.hits.Load(),
+		NullHits:      c.nullHits.Load(),
+		Loads:         c.loads.Load(),
+		LoadsNotFound: c.loadsNotFound.Load(),
+		LoadErrors:    c.loadErrors.Load(),
+		SharedLoads:   c.sharedLoads.Load(),
+		FailOpens:     c.failOpens.Load(),
+		Fills:         c.fills.Load(),
+		FillErrors:    c.fillErrors.Load(),
+		Anomalies:     c.anomalies.Load(),
+		Heals:         c.heals.Load(),
+		Overloads:     c.overloads.Load(),
+	}
+}

@@ -1,0 +1,55 @@
+-- Adds items to a filter and, while a rebuild runs, to the one that it fills. It
+-- writes both or, where it lacks the right positions for one, nothing. It never
+-- makes a key. Setting a bit twice, or late, is harmless: the fingerprint names
+-- one geometry with one seed.
+--
+-- KEYS: filter, companion
+-- ARGV: live magic, staging magic, marker magic, offset of the fingerprint,
+--       then for the filter and for staging each: fingerprint ('' if
+--       unknown), size of the string, k, bit offsets of all items, 4 bytes each
+-- Answers {'added', one '0' or '1' (a bit was new) an item}, {'missing'} (no
+-- filter; staging, if any, has the items), {'filter'} (another one than the
+-- caller knows), {'staging', its header} or {'companion'} (a foreign key).
+local function same(key, fingerprint, size)
+  return redis.call('GETRANGE', key, ARGV[4], ARGV[4] + 7) == fingerprint
+    and redis.call('GETRANGE', key, -8, -1) == fingerprint
+    and redis.call('STRLEN', key) == tonumber(size)
+end
+
+local function set(key, k, offsets)
+  local byte, added, fresh, left = string.byte, {}, '0', tonumber(k)
+  for i = 1, #offsets, 4 do
+    local a, b, c, d = byte(offsets, i, i + 3)
+    if redis.call('SETBIT', key, ((a * 256 + b) * 256 + c) * 256 + d, 1) == 0 then
+      fresh = '1'
+    end
+    left = left - 1
+    if left == 0 then
+      added[#added + 1] = fresh
+      fresh, left = '0', tonumber(k)
+    end
+  end
+  return table.concat(added)
+end
+
+local magic = redis.call('GETRANGE', KEYS[1], 0, 7)
+local missing = magic == '' or magic == ARGV[3]
+if not missing and not (magic == ARGV[1] and same(KEYS[1], ARGV[5], ARGV[6])) then
+  return {'filter'}
+end
+local staged = redis.call('GETRANGE', KEYS[2], 0, 7)
+if staged ~= '' then
+  if staged ~= ARGV[2] then
+    return {'companion'}
+  elseif ARGV[5] ~= '' and same(KEYS[2], ARGV[5], ARGV[6]) then
+    set(KEYS[2], ARGV[7], ARGV[8])
+  elseif ARGV[9] ~= '' and same(KEYS[2], ARGV[9], ARGV[10]) then
+    set(KEYS[2], ARGV[11], ARGV[12])
+  else
+    return {'staging', redis.call('GETRANGE', KEYS[2], 0, 191)}
+  end
+end
+if missing then
+  return {'missing'}
+end
+return {'added', set(KEYS[1], ARGV[7], ARGV[8])}

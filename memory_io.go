@@ -1,0 +1,161 @@
+package bloom
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+)
+
+// WriteTo writes the filter as [Bitmap] stores it. Items added meanwhile may or
+// may not be in what is written.
+func (m *Memory) WriteTo(w io.Writer) (int64, error) {
+	f, err := m.filter(context.Background())
+	if err != nil {
+		return 0, fmt.Errorf("bloom: write memory filter: %w", err)
+	}
+	out := &countingWriter{w: bufio.NewWriterSize(w, 64<<10)}
+	out.write(f.encode(magicLive))
+	body := f.geom.params.bodyBytes()
+	var word [8]byte
+	for i := range f.words {
+		binary.BigEndian.PutUint64(word[:], atomic.LoadUint64(&f.words[i]))
+		out.write(word[:min(8, body-uint64(i)*8)])
+	}
+	out.write(f.geom.trailer())
+	if out.err == nil {
+		out.err = out.w.Flush()
+	}
+	if out.err != nil {
+		return out.n - int64(out.w.Buffered()), fmt.Errorf("bloom: write memory filter: %w", out.err)
+	}
+	return out.n, nil
+}
+
+// countingWriter keeps the first error, and counts up to it.
+type countingWriter struct {
+	w   *bufio.Writer
+	n   int64
+	err error
+}
+
+func (c *countingWriter) write(b []byte) {
+	if c.err == nil {
+		var n int
+		n, c.err = c.w.Write(b)
+		c.n += int64(n)
+	}
+}
+
+// ReadFrom replaces the filter by one that WriteTo wrote, or that GET returned
+// for a [Bitmap]'s key, up to the end of r. If that is not exactly one whole
+// filter it returns [ErrCorrupt] and keeps what it had. The filter read has no
+// TTL.
+func (m *Memory) ReadFrom(r io.Reader) (int64, error) {
+	in := &countingReader{r: r}
+	f, err := readFilter(bufio.NewReaderSize(in, 64<<10))
+	if err != nil {
+		return in.n, fmt.Errorf("bloom: read memory filter: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.live.Store(f)
+	return in.n, nil
+}
+
+type countingReader struct {
+	r io.Reader
+	n int64
+}
+
+func (c *countingReader) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	return n, err
+}
+
+func readFilter(r *bufio.Reader) (*memoryFilter, error) {
+	head := make([]byte, headerBytes)
+	if n, err := io.ReadFull(r, head); err != nil {
+		return nil, shortRead(err, uint64(n), headerBytes)
+	}
+	h, err := parseHeader(head)
+	if err != nil {
+		return nil, err
+	}
+	f := &memoryFilter{header: *h}
+	if f.words, err = readWords(r, h.geom.params.bodyBytes()); err != nil {
+		return nil, err
+	}
+	if err := f.checkBody(); err != nil {
+		return nil, err
+	}
+	var trailer [trailerBytes]byte
+	if n, err := io.ReadFull(r, trailer[:]); err != nil {
+		return nil, shortRead(err, uint64(n), trailerBytes)
+	}
+	if binary.BigEndian.Uint64(trailer[:]) != h.geom.fingerprint {
+		return nil, fmt.Errorf("trailer does not fit the header: %w", ErrCorrupt)
+	}
+	switch _, err := r.ReadByte(); {
+	case err == nil:
+		return nil, fmt.Errorf("bytes behind the trailer: %w", ErrCorrupt)
+	case !errors.Is(err, io.EOF):
+		return nil, err
+	}
+	return f, nil
+}
+
+// readWords reads n bytes. It allocates as they come, since a header may claim
+// half a gigabyte that never follows.
+func readWords(r io.Reader, n uint64) ([]uint64, error) {
+	const step = 64 << 10
+	words := make([]uint64, 0, min(n/8+1, step))
+	buf := make([]byte, step)
+	for done := uint64(0); done < n; {
+		part := buf[:min(step, n-done)]
+		got, err := io.ReadFull(r, part)
+		if err != nil {
+			return nil, shortRead(err, done+uint64(got), n)
+		}
+		done += uint64(got)
+		for len(part) >= 8 {
+			words = append(words, binary.BigEndian.Uint64(part))
+			part = part[8:]
+		}
+		if len(part) > 0 {
+			var last [8]byte
+			copy(last[:], part)
+			words = append(words, binary.BigEndian.Uint64(last[:]))
+		}
+	}
+	return words, nil
+}
+
+func shortRead(err error, got, want uint64) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("ends after %d of %d bytes: %w", got, want, ErrCorrupt)
+	}
+	return err
+}
+
+// checkBody proves that every block has its tag, and that no bit is set that no
+// item can set.
+func (f *memoryFilter) checkBody() error {
+	p := f.geom.params
+	if p.Layout == Blocked {
+		for i := blockWords - 1; i < len(f.words); i += blockWords {
+			if uint32(f.words[i]) != f.geom.tag {
+				return fmt.Errorf("block %d has another tag: %w", i/blockWords, ErrCorrupt)
+			}
+		}
+		return nil
+	}
+	if spare := p.Bits & 63; spare != 0 && f.words[len(f.words)-1]<<spare != 0 {
+		return fmt.Errorf("bits behind the last: %w", ErrCorrupt)
+	}
+	return nil
+}

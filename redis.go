@@ -1,0 +1,198 @@
+package bloom
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// script is a Lua script and the digest that EVALSHA names it by.
+type script struct{ src, sha string }
+
+func newScript(src string) *script {
+	sum := sha1.Sum([]byte(src))
+	return &script{src: src, sha: hex.EncodeToString(sum[:])}
+}
+
+// conn sends commands through any go-redis client in as few round trips as it
+// allows, and ends a wait of its own with the caller's context.
+type conn struct {
+	rdb   redis.Cmdable
+	async atomic.Pointer[redis.AutoPipeliner] // the deferred face of an AutoPipeliner
+}
+
+// processor is what every go-redis client has beside redis.Cmdable.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// do runs cmds in one round trip. Each command carries its own outcome, unless
+// do itself returns an error: then ctx ended, and no command may be looked at,
+// since they may be executed yet.
+func (c *conn) do(ctx context.Context, cmds ...redis.Cmder) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if ap, ok := c.rdb.(*redis.AutoPipeliner); ok {
+		if async := c.asyncFace(ap); async != nil {
+			return submit(ctx, async, cmds)
+		}
+	}
+	if p, ok := c.rdb.(processor); ok && len(cmds) == 1 {
+		_ = p.Process(ctx, cmds[0])
+		return nil
+	}
+	_, _ = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, cmd := range cmds {
+			_ = p.Process(ctx, cmd)
+		}
+		return nil
+	})
+	return nil
+}
+
+// submit coalesces cmds with those of other callers. Only the deferred face lets
+// a caller wait for several commands at once, and leave when its context ends.
+func submit(ctx context.Context, ap *redis.AutoPipeliner, cmds []redis.Cmder) error {
+	var few [4]redis.AutoFuture
+	futures := few[:0]
+	for _, cmd := range cmds {
+		futures = append(futures, ap.Submit(ctx, cmd))
+	}
+	for _, f := range futures {
+		if err := f.WaitContext(ctx); err != nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// asyncFace returns the deferred face of the client behind ap, or nil if the
+// client's options do not allow one. It belongs to the client, which closes it.
+func (c *conn) asyncFace(ap *redis.AutoPipeliner) *redis.AutoPipeliner {
+	if !ap.IsBlocking() {
+		return ap
+	}
+	if async := c.async.Load(); async != nil && !async.IsClosed() {
+		return async
+	}
+	async, err := ap.AsyncAutoPipeline()
+	if err != nil {
+		return nil
+	}
+	c.async.Store(async)
+	return async
+}
+
+// eval runs s, sending its source only where the server does not know it yet.
+func (c *conn) eval(ctx context.Context, s *script, keys []string, args ...any) (any, error) {
+	cmd := evalCmd(ctx, "evalsha", s.sha, keys, args)
+	if err := c.do(ctx, cmd); err != nil {
+		return nil, err
+	}
+	if isNoScript(cmd.Err()) {
+		cmd = evalCmd(ctx, "eval", s.src, keys, args)
+		if err := c.do(ctx, cmd); err != nil {
+			return nil, err
+		}
+	}
+	return cmd.Result()
+}
+
+func evalCmd(ctx context.Context, name, script string, keys []string, args []any) *redis.Cmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, name, script, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	return redis.NewCmd(ctx, append(all, args...)...)
+}
+
+// evalStrings runs a script that answers one or more strings.
+func (c *conn) evalStrings(ctx context.Context, s *script, keys []string, args ...any) ([]string, error) {
+	reply, err := c.eval(ctx, s, keys, args...)
+	if err != nil {
+		return nil, err
+	}
+	list, ok := reply.([]any)
+	if !ok {
+		list = []any{reply}
+	}
+	out := make([]string, 0, len(list))
+	for _, x := range list {
+		s, ok := x.(string)
+		if !ok {
+			return nil, fmt.Errorf("script answered %T instead of a string", x)
+		}
+		out = append(out, s)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("script answered nothing")
+	}
+	return out, nil
+}
+
+// sameServer reports whether both send through the same client, so that their
+// commands can share a round trip.
+func (c *conn) sameServer(other *conn) bool {
+	return c.rdb == other.rdb
+}
+
+// checkClient refuses the clients that break the promise of a certain "no" or
+// that answer nothing, as far as they can be told.
+func checkClient(rdb redis.Cmdable) error {
+	if rdb == nil {
+		return fmt.Errorf("bloom: nil Redis client: %w", ErrInvalidParams)
+	}
+	v := reflect.ValueOf(rdb)
+	if v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("bloom: nil %T: %w", rdb, ErrInvalidParams)
+	}
+	if !v.Comparable() {
+		return fmt.Errorf("bloom: client %T: want a pointer: %w", rdb, ErrInvalidParams)
+	}
+	switch c := rdb.(type) {
+	case *redis.Ring:
+		return fmt.Errorf("bloom: *redis.Ring moves keys between servers when one fails, and a filter with them: "+
+			"want a client of one server or a cluster: %w", ErrInvalidParams)
+	case *redis.ClusterClient:
+		o := c.Options()
+		if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
+			return fmt.Errorf("bloom: cluster client with ReadOnly, RouteByLatency or RouteRandomly reads from replicas, "+
+				"which lag behind acknowledged adds: want one that reads from primaries: %w", ErrInvalidParams)
+		}
+	case redis.Pipeliner:
+		return fmt.Errorf("bloom: %T answers only at Exec: want a client: %w", rdb, ErrInvalidParams)
+	}
+	return nil
+}
+
+func isNoScript(err error) bool { return redisErrorHas(err, "NOSCRIPT") }
+
+// isWrongType also knows the error of Redis before 7, which puts the script's
+// name in front.
+func isWrongType(err error) bool { return redisErrorHas(err, "WRONGTYPE") }
+
+// isRefused reports whether the server, a proxy or an ACL does not let the
+// command itself through. What else begins with ERR is told from it by trying
+// the other command.
+func isRefused(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) || errors.Is(err, redis.Nil) {
+		return false
+	}
+	return strings.HasPrefix(reply.Error(), "ERR ") || strings.HasPrefix(reply.Error(), "NOPERM")
+}
+
+func redisErrorHas(err error, word string) bool {
+	var reply redis.Error
+	return errors.As(err, &reply) && strings.Contains(reply.Error(), word)
+}
