@@ -30,7 +30,7 @@ func (b *Bitmap) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 		if g, err := b.geometry(ctx); err == nil {
 			k = g.params.Hashes
 		}
-		to := min(len(items), from+chunkItems(k))
+		to := min(len(items), from+chunkItems(k, addChunkBits))
 		if err := b.addChunk(ctx, items[from:to], added[from:to], &at); err != nil {
 			return added, err
 		}

@@ -15,15 +15,17 @@ var luaExists string
 var existsScript = newScript(luaExists)
 
 const (
-	// maxChunkItems and maxChunkBits bound what one command or script asks of
-	// the server: a few milliseconds of its time, during which nobody else is
-	// served.
+	// maxChunkItems, readChunkBits and addChunkBits bound what one round trip asks
+	// of the server: at most about 5 ms of its time, during which nobody else is
+	// served. Setting a bit from a script costs it three times as much as reading
+	// one.
 	maxChunkItems = 1024
-	maxChunkBits  = 8192
+	readChunkBits = 8192
+	addChunkBits  = 3072
 )
 
 // chunkItems is how many items of k bits go into one round trip.
-func chunkItems(k int) int { return min(maxChunkItems, max(1, maxChunkBits/k)) }
+func chunkItems(k, bits int) int { return min(maxChunkItems, max(1, bits/k)) }
 
 // A readMode is how Classic reads. What the server refuses is remembered.
 type readMode uint32
@@ -61,7 +63,7 @@ func (b *Bitmap) ExistsMulti(ctx context.Context, items []string) ([]bool, error
 		if err != nil {
 			return exists, err
 		}
-		to := min(len(items), from+chunkItems(g.params.Hashes))
+		to := min(len(items), from+chunkItems(g.params.Hashes, readChunkBits))
 		if err := b.existsChunk(ctx, items[from:to], exists[from:to]); err != nil {
 			return exists, err
 		}
