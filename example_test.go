@@ -1,0 +1,269 @@
+package bloom_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/bloomguard/bloom"
+	"github.com/redis/go-redis/v9"
+)
+
+type Product struct{ ID, Name string }
+
+// products stands for the database: a table, and how often it was asked.
+type products struct {
+	mu      sync.Mutex
+	rows    map[string]Product
+	queries int
+}
+
+func newProducts(ids ...string) *products {
+	db := &products{rows: map[string]Product{}}
+	for _, id := range ids {
+		db.rows[id] = Product{ID: id, Name: "Product " + id}
+	}
+	return db
+}
+
+// Product is a bloom.Loader.
+func (db *products) Product(_ context.Context, id string) (Product, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.queries++
+	p, ok := db.rows[id]
+	if !ok {
+		return Product{}, fmt.Errorf("product %s: %w", id, bloom.ErrNotFound)
+	}
+	return p, nil
+}
+
+func (db *products) Insert(p Product) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.rows[p.ID] = p
+}
+
+// testServer starts a Redis for one example.
+func testServer() (addr string, stop func()) {
+	m := miniredis.NewMiniRedis()
+	if err := m.Start(); err != nil {
+		log.Fatal(err)
+	}
+	return m.Addr(), m.Close
+}
+
+func testClient() (rdb *redis.Client, stop func()) {
+	addr, stopServer := testServer()
+	rdb = redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	return rdb, func() { rdb.Close(); stopServer() }
+}
+
+// A service that guards its product lookups.
+func Example() {
+	addr, stop := testServer()
+	defer stop()
+	ctx, db := context.Background(), newProducts()
+
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	defer rdb.Close()
+
+	filter, err := bloom.New(bloom.NewBitmap(rdb, "products"), bloom.Config{Capacity: 10_000, FPRate: 0.01})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := filter.CreateEmpty(ctx); err != nil { // only where no rows exist yet
+		log.Fatal(err)
+	}
+	guard, err := bloom.NewGuard(filter, bloom.NewRedisCache(rdb, "product:"), db.Product, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer guard.Close(ctx)
+
+	if err := guard.Register(ctx, "42"); err != nil { // before the row is committed
+		log.Fatal(err)
+	}
+	db.Insert(Product{ID: "42", Name: "Towel"})
+
+	p, err := guard.Get(ctx, "42") // filter: maybe; loaded once, then cached
+	fmt.Println(p.Name, err)
+	_, err = guard.Get(ctx, "43") // filter: certainly not there; the database is not asked
+	fmt.Println(errors.Is(err, bloom.ErrNotFound), "queries:", db.queries)
+
+	// Output:
+	// Towel <nil>
+	// true queries: 1
+}
+
+func ExampleFilter() {
+	rdb, stop := testClient()
+	defer stop()
+	ctx := context.Background()
+
+	filter, err := bloom.New(bloom.NewBitmap(rdb, "emails"), bloom.Config{Capacity: 1_000, FPRate: 0.001})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := filter.CreateEmpty(ctx); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := filter.AddMulti(ctx, []string{"ada@example.com", "alan@example.com"}); err != nil {
+		log.Fatal(err)
+	}
+	exists, err := filter.ExistsMulti(ctx, []string{"ada@example.com", "eve@example.com"})
+	switch {
+	case err != nil:
+		log.Fatal(err) // exists is true where unknown: nobody is denied by a fault
+	case exists[0]:
+		fmt.Println("ada: probably there; 1 in 1000 absent ones is told so too")
+	}
+	if !exists[1] {
+		fmt.Println("eve: certainly not there")
+	}
+
+	// Output:
+	// ada: probably there; 1 in 1000 absent ones is told so too
+	// eve: certainly not there
+}
+
+func ExampleNewParams() {
+	for _, layout := range []bloom.Layout{bloom.Classic, bloom.Blocked} {
+		p, err := bloom.NewParams(10_000_000, 0.01, layout)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%v: %.1f MiB, k = %d, %.2f %% wrong at capacity, %.1f %% at twice that\n",
+			layout, float64(p.Bytes())/(1<<20), p.Hashes, 100*p.FPRateAt(10_000_000), 100*p.FPRateAt(20_000_000))
+	}
+
+	// Output:
+	// classic: 11.4 MiB, k = 7, 1.00 % wrong at capacity, 15.7 % at twice that
+	// blocked: 12.6 MiB, k = 6, 1.00 % wrong at capacity, 12.2 % at twice that
+}
+
+// How errors keep the promise: nothing is denied that is not certain.
+func ExampleFilter_Exists() {
+	rdb, stop := testClient()
+	defer stop()
+	ctx := context.Background()
+
+	filter, err := bloom.New(bloom.NewBitmap(rdb, "orders"), bloom.Config{Capacity: 1_000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	exists, err := filter.Exists(ctx, "order-1")
+	fmt.Println(exists, errors.Is(err, bloom.ErrNotReady))
+
+	rdb.Set(ctx, "orders", "overwritten", 0)
+	exists, err = filter.Exists(ctx, "order-1")
+	fmt.Println(exists, errors.Is(err, bloom.ErrCorrupt))
+
+	// Output:
+	// true true
+	// true true
+}
+
+// Writes in the order that keeps the guard right.
+func ExampleGuard_Register() {
+	rdb, stop := testClient()
+	defer stop()
+	ctx, db := context.Background(), newProducts("1")
+
+	filter, err := bloom.New(bloom.NewBitmap(rdb, "{products}"), bloom.Config{Capacity: 1_000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	guard, err := bloom.NewGuard(filter, bloom.NewRedisCache(rdb, "product:"), db.Product, &bloom.GuardOptions[Product]{
+		TTL:     10 * time.Minute,
+		NullTTL: 30 * time.Second,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer guard.Close(ctx)
+
+	insert := func(p Product) error {
+		// BEGIN; INSERT …
+		if err := guard.Register(ctx, p.ID); err != nil {
+			return err // ROLLBACK: an unregistered row would be denied
+		}
+		db.Insert(p)                     // COMMIT
+		return guard.Register(ctx, p.ID) // drops a "no such row" cached meanwhile
+	}
+	update := func(p Product) error {
+		db.Insert(p) // UPDATE …; COMMIT. Likewise DELETE
+		return guard.Invalidate(ctx, p.ID)
+	}
+
+	fmt.Println(insert(Product{ID: "2", Name: "Lamp"}), update(Product{ID: "2", Name: "Desk lamp"}))
+	p, err := guard.Get(ctx, "2")
+	fmt.Println(p.Name, err)
+
+	// Output:
+	// <nil> <nil>
+	// Desk lamp <nil>
+}
+
+// The calls of many goroutines share round trips.
+func ExampleNewBitmap_autoPipeliner() {
+	rdb, stop := testClient()
+	defer stop()
+	ctx := context.Background()
+
+	pipeliner, err := rdb.AutoPipeline()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pipeliner.Close()
+	filter, err := bloom.New(bloom.NewBitmap(pipeliner, "users"), bloom.Config{Capacity: 1_000, Layout: bloom.Blocked})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := filter.CreateEmpty(ctx); err != nil {
+		log.Fatal(err)
+	}
+	added, err := filter.Add(ctx, "user-1")
+	fmt.Println(added, err)
+
+	// Output: true <nil>
+}
+
+// A filter that was built in this process is put into Redis by one SET.
+func ExampleMemory_WriteTo() {
+	rdb, stop := testClient()
+	defer stop()
+	ctx := context.Background()
+
+	memory := bloom.NewMemory()
+	local, err := bloom.New(memory, bloom.Config{Capacity: 1_000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := local.CreateEmpty(ctx); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := local.AddMulti(ctx, []string{"a", "b", "c"}); err != nil {
+		log.Fatal(err)
+	}
+	var stored bytes.Buffer
+	if _, err := memory.WriteTo(&stored); err != nil {
+		log.Fatal(err)
+	}
+	if err := rdb.Set(ctx, "letters", stored.Bytes(), 0).Err(); err != nil {
+		log.Fatal(err)
+	}
+
+	shared, err := bloom.New(bloom.NewBitmap(rdb, "letters"), bloom.Config{}) // attaches to what is stored
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(shared.ExistsMulti(ctx, []string{"a", "b", "c"}))
+
+	// Output: [true true true] <nil>
+}
