@@ -76,6 +76,9 @@ func (b *Bitmap) Key() string { return b.key }
 
 // Check refuses a size that one key cannot hold, an unusable key or client.
 func (b *Bitmap) Check(cfg Config) error {
+	if b == nil {
+		return fmt.Errorf("bloom: nil *Bitmap: %w", ErrInvalidParams)
+	}
 	if err := checkClient(b.conn.rdb); err != nil {
 		return err
 	}
@@ -116,6 +119,8 @@ func (b *Bitmap) CreateEmpty(ctx context.Context, cfg Config) error {
 			return b.keyError(err)
 		case status == "staging":
 			return fmt.Errorf("%q exists: %w", b.next, ErrRebuilding)
+		case status == "foreign":
+			return fmt.Errorf("the key holds an empty string: %w", ErrCorrupt)
 		case status == "made":
 			return nil
 		}
@@ -181,7 +186,7 @@ func (b *Bitmap) Drop(ctx context.Context) error {
 	}
 	for _, cmd := range []*redis.StringCmd{live, next} {
 		if err := cmd.Err(); err != nil {
-			return b.keyError(err)
+			return fmt.Errorf("%q: %w", cmd.Args()[1], b.keyError(err))
 		}
 		if v := cmd.Val(); v != "" && !isOurs(v) {
 			return fmt.Errorf("%q holds a foreign string, which stays: %w", cmd.Args()[1], ErrCorrupt)

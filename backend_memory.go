@@ -15,8 +15,9 @@ import (
 // keeps in Redis: what WriteTo writes can be SET there, and what GET returns can
 // be read by ReadFrom. It is safe for concurrent use; reads take no lock.
 type Memory struct {
-	mu   sync.Mutex // serializes the changes of live
+	mu   sync.Mutex // serializes the changes of live and next
 	live atomic.Pointer[memoryFilter]
+	next atomic.Pointer[memoryFilter] // what a rebuild is filling
 }
 
 var (
@@ -95,6 +96,9 @@ func (m *Memory) CreateEmpty(ctx context.Context, cfg Config) error {
 	if !isNotReady(err) {
 		return err
 	}
+	if m.next.Load() != nil {
+		return ErrRebuilding
+	}
 	f = newMemoryFilter(newHeader(newGeometry(params, randomSeed()), 1))
 	if cfg.TTL > 0 {
 		f.expires = time.Now().Add(cfg.TTL)
@@ -116,24 +120,22 @@ func (m *Memory) Ready(ctx context.Context) error {
 	return err
 }
 
-// Add sets the bits of item.
+// Add sets the bits of item, also in what a rebuild is filling.
 func (m *Memory) Add(ctx context.Context, item string) (bool, error) {
-	f, err := m.filter(ctx)
-	if err != nil {
-		return true, err
-	}
-	added := f.add(item)
 	for {
-		// The filter may have been replaced while the bits were set.
-		now, err := m.filter(ctx)
+		next := m.next.Load()
+		if next != nil {
+			next.add(item)
+		}
+		live, err := m.filter(ctx)
 		if err != nil {
 			return true, err
 		}
-		if now == f {
+		added := live.add(item)
+		// Either may have been replaced while the bits were set.
+		if m.live.Load() == live && m.next.Load() == next {
 			return added, nil
 		}
-		f = now
-		added = f.add(item)
 	}
 }
 
@@ -178,11 +180,7 @@ func (m *Memory) Info(ctx context.Context) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	set := uint64(0)
-	for i := range f.words {
-		set += uint64(bits.OnesCount64(atomic.LoadUint64(&f.words[i])))
-	}
-	return f.info("memory", set-f.geom.tagBits()), nil
+	return f.info("memory", f.bitsSet()), nil
 }
 
 // Reset replaces the filter by an empty one of the same geometry.
@@ -193,13 +191,16 @@ func (m *Memory) Reset(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if m.next.Load() != nil {
+		return ErrRebuilding
+	}
 	empty := newMemoryFilter(newHeader(f.geom, f.generation+1))
 	empty.expires = f.expires
 	m.live.Store(empty)
 	return nil
 }
 
-// Drop removes the filter.
+// Drop removes the filter, and what a rebuild is filling.
 func (m *Memory) Drop(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -207,7 +208,17 @@ func (m *Memory) Drop(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.live.Store(nil)
+	m.next.Store(nil)
 	return nil
+}
+
+// bitsSet counts the bits that items have set.
+func (f *memoryFilter) bitsSet() uint64 {
+	set := uint64(0)
+	for i := range f.words {
+		set += uint64(bits.OnesCount64(atomic.LoadUint64(&f.words[i])))
+	}
+	return set - f.geom.tagBits()
 }
 
 // add sets the bits of item and reports whether one was new.

@@ -19,34 +19,44 @@ func (b *Bitmap) Add(ctx context.Context, item string) (bool, error) {
 }
 
 // AddMulti adds all items, chunk by chunk. After an error the items of the
-// chunks before it are in; the rest may be.
+// chunks before it are in; the rest may be. But while a rebuild fills staging all
+// items reach it, also where ErrNotReady says that there is no filter yet: what
+// that rebuild publishes must have them.
 func (b *Bitmap) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 	added := allTrue(len(items))
 	var at addGeometry
+	var notReady error
 	for from := 0; from < len(items); {
 		// Sized by the filter as last read; where a rebuild fills one of more
 		// hashes, its chunk is as much larger.
 		k := maxHashes
 		if g, err := b.geometry(ctx); err == nil {
 			k = g.params.Hashes
+		} else if at.staging != nil {
+			k = at.staging.params.Hashes
 		}
 		to := min(len(items), from+chunkItems(k, addChunkBits))
 		if err := b.addChunk(ctx, items[from:to], added[from:to], &at); err != nil {
-			return added, err
+			if !at.staged {
+				return added, err
+			}
+			notReady = err
 		}
 		from = to
 	}
-	return added, nil
+	return added, notReady
 }
 
 // addGeometry is what an adder knows of the two filters that it writes.
 type addGeometry struct {
 	staging *geometry // nil: unknown, or of the filter's own geometry
+	staged  bool      // the last chunk is in staging, and there was no filter
 }
 
 // addChunk adds some items by one script, and by another one where that says
 // that it lacks the positions for one of the two filters.
 func (b *Bitmap) addChunk(ctx context.Context, items []string, added []bool, at *addGeometry) error {
+	at.staged = false
 	for reread := 0; reread <= maxRereads; reread++ {
 		g, err := b.geometry(ctx)
 		if err != nil && !isNotReady(err) {
@@ -59,8 +69,9 @@ func (b *Bitmap) addChunk(ctx context.Context, items []string, added []bool, at 
 		switch status := reply[0]; {
 		case status == "added" && len(reply) == 2:
 			return readDigits(reply[1], added)
-		case status == "missing":
+		case status == "missing", status == "staged":
 			b.stale(g)
+			at.staged = status == "staged"
 			return fmt.Errorf("no such key: %w", ErrNotReady)
 		case status == "filter":
 			b.stale(g)

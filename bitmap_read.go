@@ -108,7 +108,7 @@ func (b *Bitmap) existsChunk(ctx context.Context, items []string, exists []bool,
 			return nil
 		case r.refused(err):
 			mode++
-		case r.unloaded(err):
+		case !source && r.unloaded(err):
 			source = true
 		case err != nil:
 			return b.keyError(err)

@@ -61,8 +61,9 @@ type Backend interface {
 // Filter is a handle on a stored Bloom filter. It is safe for concurrent use, and
 // any number of handles in any number of processes may share a filter.
 type Filter struct {
-	backend Backend
-	cfg     Config
+	backend   Backend
+	cfg       Config
+	rateGiven bool // Config said what the rate shall be
 }
 
 // New returns a handle on the filter that b stores. It checks its arguments and
@@ -74,7 +75,8 @@ func New(b Backend, cfg Config) (*Filter, error) {
 	if b == nil {
 		return nil, fmt.Errorf("bloom: nil backend: %w", ErrInvalidParams)
 	}
-	if cfg.FPRate == 0 {
+	rateGiven := cfg.FPRate != 0
+	if !rateGiven {
 		cfg.FPRate = defaultFPRate
 	}
 	if err := validateSizing(max(cfg.Capacity, 1), cfg.FPRate, cfg.Layout); err != nil {
@@ -86,7 +88,7 @@ func New(b Backend, cfg Config) (*Filter, error) {
 	if err := b.Check(cfg); err != nil {
 		return nil, err
 	}
-	return &Filter{backend: b, cfg: cfg}, nil
+	return &Filter{backend: b, cfg: cfg, rateGiven: rateGiven}, nil
 }
 
 // CreateEmpty makes an empty filter as Config says, with its TTL, unless one is
@@ -197,6 +199,8 @@ func (f *Filter) batch(op string, items []string, got []bool, err error) ([]bool
 }
 
 func isNotReady(err error) bool { return errors.Is(err, ErrNotReady) }
+
+func isCorrupt(err error) bool { return errors.Is(err, ErrCorrupt) }
 
 // Info describes a stored filter.
 type Info struct {

@@ -27,7 +27,7 @@ type Cache interface {
 
 	// Lease stores, for ttl, lease followed by eight bytes that no other call
 	// ever adds (a clock), if nothing is stored under id, or exactly the bytes
-	// over (nil: none). It returns what is stored then. A repeated call may find
+	// over (empty: none). It returns what is stored then. A repeated call may find
 	// the lease of the first.
 	Lease(ctx context.Context, id string, lease, over []byte, ttl time.Duration) ([]byte, error)
 
@@ -130,11 +130,12 @@ func (c *RedisCache) Drop(ctx context.Context, ids []string) error {
 	if err := c.conn.do(ctx, cmds...); err != nil {
 		return err
 	}
-	var errs []error
 	for _, cmd := range cmds {
-		errs = append(errs, cmd.Err())
+		if err := cmd.Err(); err != nil {
+			return err
+		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // MemoryCache is a [Cache] in this process, for tests and for services of one
@@ -160,6 +161,13 @@ func NewMemoryCache() *MemoryCache {
 
 const minSweep = 1024
 
+func (c *MemoryCache) check() error {
+	if c == nil {
+		return fmt.Errorf("bloom: nil *MemoryCache: %w", ErrInvalidParams)
+	}
+	return nil
+}
+
 // Read returns what has not expired.
 func (c *MemoryCache) Read(ctx context.Context, ids []string) ([][]byte, error) {
 	if err := ctx.Err(); err != nil {
@@ -181,7 +189,7 @@ func (c *MemoryCache) Lease(ctx context.Context, id string, lease, over []byte, 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if found := c.get(id); found != nil && (over == nil || !bytes.Equal(found, over)) {
+	if found := c.get(id); found != nil && (len(over) == 0 || !bytes.Equal(found, over)) {
 		return found, nil
 	}
 	c.clock++

@@ -32,6 +32,18 @@ var (
 	// operation must not disturb. Try again when it has ended.
 	ErrRebuilding = errors.New("a rebuild is running")
 
+	// ErrRebuildRefused says that a rebuild was not published: the source was empty
+	// or too small, a check failed, or the builder lost its lease. The text has the
+	// reason.
+	ErrRebuildRefused = errors.New("rebuild refused")
+
+	// ErrFull says that a RedisBloom filter without scaling has no room for some of
+	// the items. What is known of each item comes with it.
+	ErrFull = errors.New("filter is full")
+
+	// ErrNoModule says that the server does not know the BF commands.
+	ErrNoModule = errors.New("no RedisBloom module on this server")
+
 	// ErrNotFound is what a [Loader] returns, plain or wrapped, for an id that
 	// has no row, and what [Guard.Get] returns for it.
 	ErrNotFound = errors.New("bloom: not found")

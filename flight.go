@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // A flight is one load of one id, shared by the Gets that may have its result.
@@ -20,8 +22,10 @@ type flight[V any] struct {
 	blind bool   // launched by a miss whose own read of the cache failed
 
 	// Guarded by flights.mu.
+	asked     bool   // the cache is being asked for a lease, or was
+	late      bool   // a Get joined since then: what the cache answers may be older than it
 	begun     bool   // the load has begun, or is about to
-	token     []byte // what was stored under the id then; nil: the lease failed
+	token     []byte // the lease that it holds; nil: none
 	forgotten bool   // an Invalidate came: not joined, never filled
 
 	done  chan struct{} // closed when value and err are set
@@ -48,8 +52,8 @@ func (fs *flights[V]) init(maxLoads int) {
 func (fs *flights[V]) join(id string, seen, over []byte, blind bool) (f *flight[V], launch, queued bool, err error) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if all := fs.byID[id]; len(all) > 0 && all[len(all)-1].admits(seen, blind) {
-		return all[len(all)-1], false, false, nil
+	if f := fs.open(id, seen, blind); f != nil {
+		return f, false, false, nil
 	}
 	select {
 	case fs.slots <- struct{}{}:
@@ -65,17 +69,45 @@ func (fs *flights[V]) join(id string, seen, over []byte, blind bool) (f *flight[
 	return f, true, queued, nil
 }
 
-// admits wants flights.mu held.
-func (f *flight[V]) admits(seen []byte, blind bool) bool {
-	switch {
-	case !f.begun:
-		return true
-	case f.token == nil:
-		// The lease failed. A reader of a cache that answers may know of a later
-		// Invalidate; one that saw nothing knows of none.
-		return blind
+// open returns the flight that a miss may join, or nil. It wants fs.mu held.
+func (fs *flights[V]) open(id string, seen []byte, blind bool) (waiting *flight[V]) {
+	for _, f := range fs.byID[id] {
+		switch {
+		case !f.begun:
+			waiting = f
+		case f.token == nil && blind:
+			// Without a lease a reader of a cache that answers may know of a later
+			// Invalidate; one that saw nothing knows of none.
+			return f
+		case f.token != nil && bytes.Equal(seen, f.token):
+			return f
+		}
 	}
-	return seen != nil && bytes.Equal(seen, f.token)
+	if waiting != nil {
+		waiting.late = waiting.asked
+	}
+	return waiting
+}
+
+// ask marks that the cache is about to be asked for f's lease.
+func (fs *flights[V]) ask(f *flight[V]) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	f.asked, f.late = true, false
+}
+
+// shut keeps further Gets from joining f, so that it can answer those it has by
+// what the cache said. If one has joined since the cache was asked, who may have
+// come after an Invalidate that is not in the answer, it returns false: f must
+// ask again.
+func (fs *flights[V]) shut(f *flight[V]) bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if f.late {
+		return false
+	}
+	fs.remove(f)
+	return true
 }
 
 // begin marks the load as begun under token, unless another flight is loading
@@ -189,8 +221,10 @@ func (g *Guard[V]) fly(ctx context.Context, f *flight[V], queued bool) {
 		g.flights.slots <- struct{}{}
 		g.flights.unqueue()
 	}
-	v, err := g.perform(ctx, f)
-	g.flights.land(f, v, err)
+	var v V
+	err := errors.New("cache or codec ended its goroutine") // which skips the assignment below
+	defer func() { g.flights.land(f, v, err) }()
+	v, err = g.perform(ctx, f)
 }
 
 // perform leases, loads and fills. It has a slot, which it frees.
@@ -204,72 +238,83 @@ func (g *Guard[V]) perform(ctx context.Context, f *flight[V]) (v V, err error) {
 			v, err = f.value, panicError(p)
 		}
 	}()
-	l, err := g.lease(ctx, f)
-	if err != nil || l.answered {
-		return l.value, err
-	}
-	if l.token == nil {
-		g.awaitUnleased(f)
-	}
-	if other := g.flights.begin(f, l.token); other != nil {
-		g.stats.sharedLoads.Add(1)
-		<-g.flights.slots
-		slot = false
-		<-other.done // within its LoadTimeout
-		return other.value, other.err
+	var l leased[V]
+	for {
+		l = g.lease(ctx, f)
+		if l.answered {
+			if g.flights.shut(f) {
+				l.hits.Add(1)
+				return l.value, l.err
+			}
+			continue
+		}
+		if l.token == nil {
+			g.awaitUnleased(f)
+		}
+		other := g.flights.begin(f, l.token)
+		if other == nil {
+			break
+		}
+		if g.flights.shut(f) {
+			g.stats.sharedLoads.Add(1)
+			<-g.flights.slots
+			slot = false
+			<-other.done // within its LoadTimeout
+			return other.value, other.err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.opts.LoadTimeout)
 	defer cancel()
 	slot = false // the loader's goroutine frees it
 	v, err = g.runLoader(ctx, f.id)
 	found := err == nil || errors.Is(err, ErrNotFound)
-	if l.fill && found && ctx.Err() == nil && !g.flights.isForgotten(f) {
+	if l.token != nil && found && ctx.Err() == nil && !g.flights.isForgotten(f) {
 		g.fill(ctx, f, v, err)
 	}
 	return v, err
 }
 
-// leased is what asking for a lease came to: an answer, or what stood under the
-// id when its load began.
+// leased is what asking for a lease came to.
 type leased[V any] struct {
-	answered bool // by an entry that came meanwhile
+	token []byte // the lease; nil: the cache gave none, so nothing may be filled
+
+	answered bool // instead, by an entry that came meanwhile
 	value    V
-	token    []byte // nil: the cache did not say
-	fill     bool   // token is a lease
+	err      error
+	hits     *atomic.Uint64 // what counts such an answer
 }
 
 // lease plants a token under the flight's id, or adopts the one that is there.
 // A flight whose own read of the cache failed does not try: that would take
 // another of the client's timeouts, and be as likely to fail.
-func (g *Guard[V]) lease(ctx context.Context, f *flight[V]) (l leased[V], err error) {
+func (g *Guard[V]) lease(ctx context.Context, f *flight[V]) (none leased[V]) {
 	if f.blind || g.isReserved(f.id) {
-		return l, nil
+		return none
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.opts.LoadTimeout)
 	defer cancel()
+	g.flights.ask(f)
 	lease, over := append([]byte{tagLease}, randomToken()...), f.over
 	for {
 		found, err := g.cache.Lease(ctx, f.id, lease, over, 2*g.opts.LoadTimeout)
 		if err != nil {
-			return l, nil
+			return none
 		}
 		switch entryTag(found) {
 		case tagLease:
-			return leased[V]{token: found, fill: true}, nil
+			return leased[V]{token: found}
 		case tagNull:
-			g.stats.nullHits.Add(1)
-			return l, ErrNotFound
+			return leased[V]{answered: true, err: ErrNotFound, hits: &g.stats.nullHits}
 		case tagValue:
 			if v, err := g.decode(found); err == nil {
-				g.stats.hits.Add(1)
-				return leased[V]{answered: true, value: v}, nil
+				return leased[V]{answered: true, value: v, hits: &g.stats.hits}
 			}
 			if over == nil { // undecodable, and came meanwhile: replace that
 				over = found
 				continue
 			}
 		}
-		return leased[V]{token: found}, nil
+		return none // another library's bytes are no lease: they may come again
 	}
 }
 
@@ -318,7 +363,8 @@ func (g *Guard[V]) runLoader(ctx context.Context, id string) (v V, err error) {
 		}()
 		v, err := g.load(ctx, id)
 		if err == nil && isNil(v) {
-			err = fmt.Errorf("loader returned a nil %T and no error: want ErrNotFound for an id without a row", v)
+			err = fmt.Errorf("loader returned a nil %v and no error: want ErrNotFound for an id without a row",
+				reflect.TypeFor[V]())
 		}
 		r = result{v, err}
 	}()
@@ -341,62 +387,3 @@ func (g *Guard[V]) runLoader(ctx context.Context, id string) (v V, err error) {
 }
 
 func panicError(p any) error { return fmt.Errorf("panic: %v\n%s", p, debug.Stack()) }
-
-// tasks counts the goroutines of a Guard, so that Close can wait for them.
-type tasks struct {
-	mu     sync.Mutex
-	n      int
-	closed bool
-	idle   chan struct{} // closed once closed and n is 0
-}
-
-func (t *tasks) init() { t.idle = make(chan struct{}) }
-
-// start runs f in a goroutine, or returns false once closed.
-func (t *tasks) start(f func()) bool {
-	t.mu.Lock()
-	if t.closed {
-		t.mu.Unlock()
-		return false
-	}
-	t.n++
-	t.mu.Unlock()
-	go func() {
-		defer t.end()
-		f()
-	}()
-	return true
-}
-
-// add counts a goroutine that a counted one starts.
-func (t *tasks) add() {
-	t.mu.Lock()
-	t.n++
-	t.mu.Unlock()
-}
-
-func (t *tasks) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.n--
-	if t.closed && t.n == 0 {
-		close(t.idle)
-	}
-}
-
-func (t *tasks) close(ctx context.Context) error {
-	t.mu.Lock()
-	if !t.closed {
-		t.closed = true
-		if t.n == 0 {
-			close(t.idle)
-		}
-	}
-	t.mu.Unlock()
-	select {
-	case <-t.idle:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

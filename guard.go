@@ -2,11 +2,8 @@ package bloom
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +17,9 @@ import (
 // ends after [GuardOptions].LoadTimeout, and not with the caller's.
 type Loader[V any] func(ctx context.Context, id string) (V, error)
 
-// Codec turns values into cached bytes and back.
+// Codec turns values into cached bytes and back. Unmarshal copies what it keeps of
+// its argument, which may be the cache's own memory. Bytes that it refuses or
+// panics on are loaded anew and replaced.
 type Codec[V any] interface {
 	Marshal(V) ([]byte, error)
 	Unmarshal([]byte) (V, error)
@@ -37,8 +36,9 @@ type GuardOptions[V any] struct {
 	// what was cached together does not expire together. 0 means 0.1; negative
 	// means none; below 1.
 	Jitter float64
-	// LoadTimeout ends a load, counted from when it got one of MaxLoads slots.
-	// 0 means 5 s; the least is 1 ms.
+	// LoadTimeout ends a load, counted from when it got one of MaxLoads slots and
+	// its lease, which may take as long again where the cache does not answer. 0
+	// means 5 s; the least is 1 ms, the most a day.
 	LoadTimeout time.Duration
 	// MaxLoads bounds the loads that run at once in this process; as many may
 	// wait, and further Gets that need one return ErrOverloaded. 0 means 256.
@@ -59,7 +59,9 @@ type GuardOptions[V any] struct {
 // cache.
 //
 // Once Invalidate or Register has returned nil, no Get that starts later, in any
-// process, returns what the row was before.
+// process, returns what the row was before. Only where a process cannot reach the
+// cache, and so cannot hear of it, Gets there share a load that runs already,
+// unless the Invalidate was called there.
 type Guard[V any] struct {
 	filter *Filter
 	cache  Cache
@@ -83,7 +85,9 @@ const (
 	defaultLoadTimeout = 5 * time.Second
 	defaultMaxLoads    = 256
 	minTTL             = time.Second
-	maxHeals           = 16 // at once; what is left out is healed by a later Get
+	minLoadTimeout     = time.Millisecond
+	maxLoadTimeout     = 24 * time.Hour // a lease lives twice as long, which must not overflow
+	maxHeals           = 16             // at once; what is left out is healed by a later Get
 )
 
 // NewGuard returns a guard of the rows that load reads. It does no I/O. Close it
@@ -128,8 +132,9 @@ func (o *GuardOptions[V]) complete() error {
 		return fmt.Errorf("bloom: NullTTL %v: want at least %v: %w", o.NullTTL, minTTL, ErrInvalidParams)
 	case !(o.Jitter < 1): // also refuses NaN
 		return fmt.Errorf("bloom: Jitter %v: want below 1 (negative: none): %w", o.Jitter, ErrInvalidParams)
-	case o.LoadTimeout < time.Millisecond:
-		return fmt.Errorf("bloom: LoadTimeout %v: want at least 1ms: %w", o.LoadTimeout, ErrInvalidParams)
+	case o.LoadTimeout < minLoadTimeout || o.LoadTimeout > maxLoadTimeout:
+		return fmt.Errorf("bloom: LoadTimeout %v: want %v to %v: %w",
+			o.LoadTimeout, minLoadTimeout, maxLoadTimeout, ErrInvalidParams)
 	case o.MaxLoads < 0:
 		return fmt.Errorf("bloom: MaxLoads %d: want at least 1: %w", o.MaxLoads, ErrInvalidParams)
 	}
@@ -255,6 +260,11 @@ func (g *Guard[V]) readApart(ctx context.Context, id string) (r reading) {
 	wg.Add(1)
 	go func() {
 		defer wg.Done()
+		defer func() {
+			if p := recover(); p != nil { // here nobody else could
+				r.cacheErr = panicError(p)
+			}
+		}()
 		r.entry, r.cacheErr = g.readCache(ctx, id)
 	}()
 	r.maybe, r.filterErr = g.filter.Exists(ctx, id)
@@ -345,62 +355,4 @@ func (g *Guard[V]) heal(ctx context.Context, id string) {
 	if !started {
 		<-g.healing
 	}
-}
-
-// Every entry begins with a tag, so that any value is told from a null and from a
-// lease. Another tag is another library's: it is neither filled nor dropped.
-const (
-	tagNone  = 0 // nothing there
-	tagValue = 'V'
-	tagNull  = 'N'
-	tagLease = 'L'
-	tagOther = '?'
-)
-
-func entryTag(entry []byte) byte {
-	switch {
-	case entry == nil:
-		return tagNone
-	case len(entry) > 0 && entry[0] == tagValue:
-		return tagValue
-	case len(entry) == 1 && entry[0] == tagNull:
-		return tagNull
-	case len(entry) == 1+tokenBytes && entry[0] == tagLease:
-		return tagLease
-	}
-	return tagOther
-}
-
-func (g *Guard[V]) decode(entry []byte) (V, error) { return g.opts.Codec.Unmarshal(entry[1:]) }
-
-// encode returns the entry of what a load found.
-func (g *Guard[V]) encode(v V, err error) (entry []byte, ttl time.Duration, encodeErr error) {
-	if err != nil {
-		return []byte{tagNull}, g.jitter(g.opts.NullTTL), nil
-	}
-	b, err := g.opts.Codec.Marshal(v)
-	if err != nil {
-		return nil, 0, err
-	}
-	return append([]byte{tagValue}, b...), g.jitter(g.opts.TTL), nil
-}
-
-func (g *Guard[V]) jitter(ttl time.Duration) time.Duration {
-	return ttl - time.Duration(rand.Float64()*g.opts.Jitter*float64(ttl))
-}
-
-type jsonCodec[V any] struct{}
-
-func (jsonCodec[V]) Marshal(v V) ([]byte, error) { return json.Marshal(v) }
-
-func (jsonCodec[V]) Unmarshal(b []byte) (v V, err error) {
-	err = json.Unmarshal(b, &v)
-	return v, err
-}
-
-// isNil reports whether a loader returned a nil pointer, which is no row: it
-// should have returned ErrNotFound.
-func isNil[V any](v V) bool {
-	r := reflect.ValueOf(&v).Elem()
-	return (r.Kind() == reflect.Pointer || r.Kind() == reflect.Interface) && r.IsNil()
 }

@@ -26,13 +26,18 @@ func hashTag(key string) (string, bool) {
 }
 
 // companionRoles are the keys that a filter may have beside its own: the next
-// generation, two scratch keys of its merge, and a rebuild's state.
-var companionRoles = [...]string{"next", "build"}
+// generation, two scratch keys of its merge, and a rebuild's state. Scratch keys
+// have roles of their own because a mere suffix is not safe: "{t}:next:a{t}b:a"
+// is the next generation of the filter "a{t}b:a".
+var companionRoles = [...]string{"next", "next-a", "next-b", "build"}
 
 // filterKeys lists every key that a filter at key uses.
 func filterKeys(key string) []string {
-	next := companionKey(key, "next")
-	return []string{key, next, next + ":a", next + ":b", companionKey(key, "build")}
+	keys := []string{key}
+	for _, role := range companionRoles {
+		keys = append(keys, companionKey(key, role))
+	}
+	return keys
 }
 
 // checkKey refuses keys whose companions would lie in another cluster slot, or

@@ -17,37 +17,38 @@ func (m *Memory) WriteTo(w io.Writer) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("bloom: write memory filter: %w", err)
 	}
-	out := &countingWriter{w: bufio.NewWriterSize(w, 64<<10)}
-	out.write(f.encode(magicLive))
-	body := f.geom.params.bodyBytes()
-	var word [8]byte
-	for i := range f.words {
-		binary.BigEndian.PutUint64(word[:], atomic.LoadUint64(&f.words[i]))
-		out.write(word[:min(8, body-uint64(i)*8)])
-	}
-	out.write(f.geom.trailer())
-	if out.err == nil {
-		out.err = out.w.Flush()
-	}
-	if out.err != nil {
-		return out.n - int64(out.w.Buffered()), fmt.Errorf("bloom: write memory filter: %w", out.err)
+	out := &countingWriter{w: w}
+	if err := f.write(bufio.NewWriterSize(out, 64<<10)); err != nil {
+		return out.n, fmt.Errorf("bloom: write memory filter: %w", err)
 	}
 	return out.n, nil
 }
 
-// countingWriter keeps the first error, and counts up to it.
-type countingWriter struct {
-	w   *bufio.Writer
-	n   int64
-	err error
+func (f *memoryFilter) write(w *bufio.Writer) error {
+	_, _ = w.Write(f.encode(magicLive)) // the writer keeps its first error
+	body := f.geom.params.bodyBytes()
+	var word [8]byte
+	for i := range f.words {
+		binary.BigEndian.PutUint64(word[:], atomic.LoadUint64(&f.words[i]))
+		if _, err := w.Write(word[:min(8, body-uint64(i)*8)]); err != nil {
+			return err
+		}
+	}
+	_, _ = w.Write(f.geom.trailer())
+	return w.Flush()
 }
 
-func (c *countingWriter) write(b []byte) {
-	if c.err == nil {
-		var n int
-		n, c.err = c.w.Write(b)
-		c.n += int64(n)
-	}
+// countingWriter counts what reached the caller's writer. It stands under the
+// buffer, and keeps bufio from taking a caller's [bufio.Writer] for that buffer.
+type countingWriter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *countingWriter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	return n, err
 }
 
 // ReadFrom replaces the filter by one that WriteTo wrote, or that GET returned
@@ -62,6 +63,9 @@ func (m *Memory) ReadFrom(r io.Reader) (int64, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.next.Load() != nil {
+		return in.n, fmt.Errorf("bloom: read memory filter: %w", ErrRebuilding)
+	}
 	m.live.Store(f)
 	return in.n, nil
 }
@@ -83,6 +87,9 @@ func readFilter(r *bufio.Reader) (*memoryFilter, error) {
 		return nil, shortRead(err, uint64(n), headerBytes)
 	}
 	h, err := parseHeader(head)
+	if isNotReady(err) { // a key may be about to become a filter, bytes are one or are not
+		return nil, fmt.Errorf("no filter but a marker: %w", ErrCorrupt)
+	}
 	if err != nil {
 		return nil, err
 	}

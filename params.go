@@ -68,13 +68,12 @@ func NewParams(capacity uint64, fpRate float64, layout Layout) (Params, error) {
 	if err := validateSizing(capacity, fpRate, layout); err != nil {
 		return Params{}, err
 	}
-	if bits := sizeBits(capacity, fpRate, layout); bits > maxKeyBits {
-		return Params{}, tooLarge(capacity, fpRate, layout, bits)
+	m := sizeBits(float64(capacity), fpRate, layout)
+	if wholeBits(m, layout) > maxKeyBits {
+		return Params{}, tooLarge(capacity, fpRate, layout, m)
 	}
-	p := size(capacity, fpRate, layout)
-	if p.Bytes() > maxKeyBits/8 {
-		return Params{}, tooLarge(capacity, fpRate, layout, float64(p.Bytes())*8)
-	}
+	p := Params{Capacity: capacity, FPRate: fpRate, Layout: layout, Bits: uint64(m)}
+	p.Hashes = p.bestHashes()
 	return p, nil
 }
 
@@ -91,35 +90,37 @@ func validateSizing(capacity uint64, fpRate float64, layout Layout) error {
 	return nil
 }
 
-// sizeBits estimates the whole string's bits in floating point, which cannot
-// overflow, so that a hopeless size is refused before it is computed exactly.
-// It never exceeds the exact size.
-func sizeBits(capacity uint64, fpRate float64, layout Layout) float64 {
-	bits := classicBits(capacity, fpRate)
+// sizeBits returns m, in floating point since that cannot overflow.
+func sizeBits(capacity, fpRate float64, layout Layout) float64 {
 	if layout == Blocked {
-		bits *= blockBytes * 8. / blockBits
+		return math.Ceil(capacity/blockedLoad(fpRate)) * blockBits
 	}
-	return bits
+	return math.Ceil(-capacity * math.Log(fpRate) / ln2Squared)
 }
 
-func classicBits(capacity uint64, fpRate float64) float64 {
-	return math.Ceil(-float64(capacity) * math.Log(fpRate) / ln2Squared)
+// frameBits is what surrounds the body.
+const frameBits = (headerBytes + trailerBytes) * 8
+
+// wholeBits returns the length of the string that holds m item bits.
+func wholeBits(m float64, layout Layout) float64 {
+	if layout == Blocked {
+		m += m / blockBits * tagBytes * 8
+	}
+	return frameBits + m
 }
 
-func size(capacity uint64, fpRate float64, layout Layout) Params {
-	p := Params{Capacity: capacity, FPRate: fpRate, Layout: layout}
-	if layout == Blocked {
-		blocks, k := sizeBlocked(capacity, fpRate)
-		p.Bits, p.Hashes = blocks*blockBits, k
-		return p
+// bestHashes returns the k of the lowest rate at capacity.
+func (p Params) bestHashes() int {
+	perItem := float64(p.Bits) / float64(p.Capacity)
+	if p.Layout == Blocked {
+		_, k := bestBlockedRate(blockBits / perItem)
+		return k
 	}
-	p.Bits = max(1, uint64(classicBits(capacity, fpRate)))
-	k := int(float64(p.Bits) / float64(capacity) * math.Ln2)
-	p.Hashes = min(max(1, k), maxHashes)
-	if up := p.withHashes(p.Hashes + 1); up.Hashes <= maxHashes && up.FPRateAt(capacity) < p.FPRateAt(capacity) {
-		p = up
+	k := min(max(1, int(perItem*math.Ln2)), maxHashes)
+	if k < maxHashes && p.withHashes(k+1).FPRateAt(p.Capacity) < p.withHashes(k).FPRateAt(p.Capacity) {
+		k++
 	}
-	return p
+	return k
 }
 
 func (p Params) withHashes(k int) Params {
@@ -128,19 +129,16 @@ func (p Params) withHashes(k int) Params {
 }
 
 // tooLarge says how many shards would do, each with an allowance of six standard
-// deviations for the unevenness of hashing.
-func tooLarge(capacity uint64, fpRate float64, layout Layout, bits float64) error {
-	fits := func(shards float64) bool {
-		each := float64(capacity) / shards
-		n := uint64(math.Ceil(each + 6*math.Sqrt(each)))
-		return sizeBits(n, fpRate, layout) <= maxKeyBits && size(n, fpRate, layout).Bytes() <= maxKeyBits/8
-	}
-	shards := math.Max(2, math.Ceil(bits/maxKeyBits))
-	for !fits(shards) {
-		shards = math.Ceil(shards * 1.02)
-	}
-	return fmt.Errorf("bloom: %d items at %v (%v) need %.0f bits, one key holds at most %d: %.0f shards would do: %w",
-		capacity, fpRate, layout, bits, uint64(maxKeyBits), shards, ErrTooLarge)
+// deviations for the unevenness of hashing: a share of x items is sized for
+// x + 6·√x.
+func tooLarge(capacity uint64, fpRate float64, layout Layout, m float64) error {
+	whole := wholeBits(m, layout)
+	// What one key holds, less what rounding up to whole items and blocks may cost.
+	most := (maxKeyBits-frameBits-blockBytes*8)/whole*float64(capacity) - 1
+	root := math.Sqrt(most+9) - 3 // x + 6·√x = most
+	shards := math.Ceil(float64(capacity) / (root * root))
+	return fmt.Errorf("bloom: %d items at %v (%v) need %.0f bits, %.0f in all; one key holds at most %d: %.0f shards would do: %w",
+		capacity, fpRate, layout, m, whole, uint64(maxKeyBits), shards, ErrTooLarge)
 }
 
 // Bytes returns the length of the filter's Redis string, header, block tags and

@@ -2,33 +2,28 @@ package bloom
 
 import "math"
 
-// sizeBlocked returns the fewest blocks that keep the rate at capacity within
-// fpRate for some k, and the k that serves so many blocks best.
-func sizeBlocked(capacity uint64, fpRate float64) (blocks uint64, k int) {
-	n := float64(capacity)
-	// Blocks never do better than a classic filter of the same bits, so that is
-	// where the search begins; the rate falls as blocks are added.
-	low := max(1, uint64(classicBits(capacity, fpRate)/blockBits))
-	fits := func(blocks uint64) bool {
-		rate, _ := bestBlockedRate(n / float64(blocks))
+// blockedLoad returns the highest mean number of items in a block at which some
+// k keeps the rate within fpRate. It decides the size, whatever the capacity.
+func blockedLoad(fpRate float64) float64 {
+	fits := func(load float64) bool {
+		rate, _ := bestBlockedRate(load)
 		return rate <= fpRate
 	}
-	high := low
-	for !fits(high) {
-		low, high = high, high+high/4+1
+	// Blocks never do better than a classic filter of the same bits, so that is
+	// where the search begins; the rate falls with the load.
+	low := blockBits * ln2Squared / -math.Log(fpRate)
+	high := low / 0.8
+	for !fits(low) {
+		low, high = low*0.8, low
 	}
-	for low+1 < high {
-		if mid := low + (high-low)/2; fits(mid) {
-			high = mid
-		} else {
+	for high-low > 1e-12*low { // a block more or less is 10⁻⁷ of the largest filter
+		if mid := (low + high) / 2; fits(mid) {
 			low = mid
+		} else {
+			high = mid
 		}
 	}
-	if fits(low) {
-		high = low
-	}
-	_, k = bestBlockedRate(n / float64(high))
-	return high, k
+	return low
 }
 
 // bestBlockedRate returns the lowest rate that any k reaches at a mean load of a
@@ -67,8 +62,9 @@ func blockedRate(load float64, k int) float64 {
 }
 
 // blockRate is the rate of one block into which k bits of each of so many items
-// were thrown: E[(X/s)^k] for X of s bits set, by its mean and variance (the
-// occupancy problem's), to second order.
+// were thrown: E[(X/s)^k] for X of s bits set, from the mean and the variance of X
+// (the occupancy problem's) as if X were log-normal. It errs upwards: by less
+// than 0.1 % up to k = 13 and rates above 10⁻⁶, than 5 % at k = 64 and 10⁻¹⁶.
 func blockRate(items float64, k int) float64 {
 	const s = blockBits
 	throws := items * float64(k)
@@ -77,8 +73,7 @@ func blockRate(items float64, k int) float64 {
 	mean := 1 - empty1
 	variance := empty1/s + (1-1./s)*empty2 - empty1*empty1
 	kk := float64(k)
-	rate := math.Pow(mean, kk) * (1 + kk*(kk-1)/2*variance/(mean*mean))
-	return math.Min(rate, 1)
+	return math.Min(math.Exp(kk*math.Log(mean)+kk*(kk-1)/2*variance/(mean*mean)), 1)
 }
 
 var (

@@ -47,16 +47,34 @@ func (c *conn) do(ctx context.Context, cmds ...redis.Cmder) error {
 		}
 	}
 	if p, ok := c.rdb.(processor); ok && len(cmds) == 1 {
-		_ = p.Process(ctx, cmds[0])
+		markFailed(cmds, p.Process(ctx, cmds[0]))
 		return nil
 	}
-	_, _ = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, cmd := range cmds {
 			_ = p.Process(ctx, cmd)
 		}
 		return nil
 	})
+	markFailed(cmds, err)
 	return nil
+}
+
+// markFailed gives an error to commands that have none although they failed: a
+// hook that refuses a pipeline leaves them without an outcome, as if Redis had
+// answered with empty strings.
+func markFailed(cmds []redis.Cmder, err error) {
+	if err == nil {
+		return
+	}
+	for _, cmd := range cmds {
+		if cmd.Err() != nil {
+			return
+		}
+	}
+	for _, cmd := range cmds {
+		cmd.SetErr(err)
+	}
 }
 
 // submit coalesces cmds with those of other callers. Only the deferred face lets
@@ -118,7 +136,11 @@ func evalCmd(ctx context.Context, name, script string, keys []string, args []any
 
 // evalStrings runs a script that answers one or more strings.
 func (c *conn) evalStrings(ctx context.Context, s *script, keys []string, args ...any) ([]string, error) {
-	reply, err := c.eval(ctx, s, keys, args...)
+	return stringsOf(c.eval(ctx, s, keys, args...))
+}
+
+// stringsOf reads the reply of a script that answers one or more strings.
+func stringsOf(reply any, err error) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -160,6 +182,11 @@ func checkClient(rdb redis.Cmdable) error {
 		return fmt.Errorf("bloom: client %T: want a pointer: %w", rdb, ErrInvalidParams)
 	}
 	switch c := rdb.(type) {
+	case *redis.Client:
+		if o := c.Options(); o.ClientSideCacheConfig != nil || o.ClientSideCache != nil {
+			return fmt.Errorf("bloom: client with client-side caching answers from replies of before an acknowledged add: "+
+				"want one without: %w", ErrInvalidParams)
+		}
 	case *redis.Ring:
 		return fmt.Errorf("bloom: *redis.Ring moves keys between servers when one fails, and a filter with them: "+
 			"want a client of one server or a cluster: %w", ErrInvalidParams)

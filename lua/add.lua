@@ -8,8 +8,9 @@
 --       then for the filter and for staging each: fingerprint ('' if
 --       unknown), size of the string, k, bit offsets of all items, 4 bytes each
 -- Answers {'added', one '0' or '1' (a bit was new) an item}, {'missing'} (no
--- filter; staging, if any, has the items), {'filter'} (another one than the
--- caller knows), {'staging', its header} or {'companion'} (a foreign key).
+-- filter), {'staged'} (no filter, but staging has the items now), {'filter'}
+-- (another one than the caller knows), {'staging', its header} or {'companion'}
+-- (a foreign key).
 local function same(key, fingerprint, size)
   return redis.call('GETRANGE', key, ARGV[4], ARGV[4] + 7) == fingerprint
     and redis.call('GETRANGE', key, -8, -1) == fingerprint
@@ -50,6 +51,6 @@ if staged ~= '' then
   end
 end
 if missing then
-  return {'missing'}
+  return {staged == '' and 'missing' or 'staged'}
 end
 return {'added', set(KEYS[1], ARGV[7], ARGV[8])}

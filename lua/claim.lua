@@ -8,7 +8,8 @@
 --
 -- KEYS: filter, companion
 -- ARGV: marker magic, 16 random bytes, milliseconds that the marker lives
--- Answers {'marker', token}, {'filter'} or {'staging'}; the token may be another
+-- Answers {'marker', token}, {'filter'}, {'staging'} or {'foreign'} (an empty
+-- string, which looks like no key to whoever reads it); the token may be another
 -- creator's: whoever finds a marker completes it.
 local found = redis.call('GETRANGE', KEYS[1], 0, 31)
 if string.sub(found, 1, 8) == ARGV[1] then
@@ -16,6 +17,9 @@ if string.sub(found, 1, 8) == ARGV[1] then
 end
 if found ~= '' then
   return {'filter'}
+end
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  return {'foreign'}
 end
 if redis.call('EXISTS', KEYS[2]) == 1 then
   return {'staging'}

@@ -1,0 +1,58 @@
+-- Opens staging for a rebuild: a whole, empty filter at the companion key, with a
+-- magic of its own, the builder's token and a lease. Nothing else ever makes a
+-- companion key. Repeated, it finds its own staging, or its own filter live; late,
+-- it leaves staging that nobody fills, until the lease ends.
+--
+-- KEYS: filter, companion
+-- ARGV: live magic, staging magic, marker magic, 16 random bytes, header, size of
+--       the string, trailer, tag of a block ('' for Classic), lease in
+--       milliseconds, offset of the token, offset of created, token of the
+--       filter that would do if it is young enough ('' for none), how old it may
+--       be in microseconds
+-- Answers {'open', token}, {'busy', milliseconds that the other's lease has left},
+-- {'young'}, {'changed'} (the filter is not the one that would do), {'done'}
+-- (this rebuild was published) or {'foreign'} (the key holds no filter).
+local live, staging, header, tag = KEYS[1], KEYS[2], ARGV[5], ARGV[8]
+local size, tokenAt = tonumber(ARGV[6]), tonumber(ARGV[10])
+
+local magic = redis.call('GETRANGE', live, 0, 7)
+local token = redis.call('GETRANGE', live, tokenAt, tokenAt + 23)
+if magic == ARGV[1] and string.sub(token, 1, 16) == ARGV[4] then
+  return {'done'}
+elseif magic ~= '' and magic ~= ARGV[1] and magic ~= ARGV[3] then
+  return {'foreign'}
+end
+local building = redis.call('GETRANGE', staging, tokenAt, tokenAt + 23)
+if string.sub(building, 1, 16) == ARGV[4] then
+  redis.call('PEXPIRE', staging, ARGV[9])
+  return {'open', building}
+elseif redis.call('EXISTS', staging) == 1 then
+  return {'busy', tostring(redis.call('PTTL', staging))}
+end
+if ARGV[12] ~= '' then
+  if magic ~= ARGV[1] or token ~= ARGV[12] then
+    return {'changed'}
+  end
+  local created, time = 0, redis.call('TIME')
+  for i = 1, 8 do
+    created = created * 256 + string.byte(redis.call('GETRANGE', live, ARGV[11] + i - 1, ARGV[11] + i - 1))
+  end
+  if time[1] * 1000000 + time[2] - created < tonumber(ARGV[13]) then
+    return {'young'}
+  end
+end
+
+token = ARGV[4] .. now()
+redis.call('SETRANGE', staging, size - #ARGV[7], ARGV[7]) -- allocates the whole string, once
+if tag ~= '' then
+  local chunk = string.rep(string.rep('\0', 64 - #tag) .. tag, 1024)
+  local first, last = #header, size - #ARGV[7]
+  while first < last do
+    redis.call('SETRANGE', staging, first, string.sub(chunk, 1, last - first))
+    first = first + #chunk
+  end
+end
+redis.call('SETRANGE', staging, 0, header)
+redis.call('SETRANGE', staging, tokenAt, token)
+redis.call('PEXPIRE', staging, ARGV[9])
+return {'open', token}

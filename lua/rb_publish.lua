@@ -1,0 +1,49 @@
+-- Makes staging the filter, with its sentinels and its TTL, if all batches are in
+-- and nobody but this package's scripts has added to the live filter since staging
+-- was opened. The state stays and tells what was published. Repeated or late it
+-- finds its filter published, or another's, and does nothing.
+--
+-- KEYS: filter, staging, state
+-- ARGV: token, number of batches, TTL in milliseconds (0: none), sentinels
+-- Answers {'done', generation}, {'lost'}, {'full'} or {'written', by how many
+-- adds the live filter grew, how many of them are known}.
+local live, staging, state = KEYS[1], KEYS[2], KEYS[3]
+if redis.call('HGET', state, 'published') == ARGV[1] then
+  return {'done', redis.call('HGET', state, 'generation')}
+end
+if redis.call('HGET', state, 'token') ~= ARGV[1] or redis.call('HGET', state, 'batches') ~= ARGV[2] then
+  return {'lost'}
+end
+if redis.call('EXISTS', staging) == 0 then
+  return {redis.call('HGET', state, 'refused') == ARGV[1] and 'full' or 'lost'}
+end
+if redis.call('EXISTS', live) == 1 then
+  local grown = redis.call('BF.CARD', live) - redis.call('HGET', state, 'card')
+  local added = tonumber(redis.call('HGET', state, 'added'))
+  if grown ~= added then
+    return {'written', tostring(grown), tostring(added)}
+  end
+end
+local sentinels = {}
+for i = 4, #ARGV do
+  sentinels[#sentinels + 1] = ARGV[i]
+end
+local sealed = redis.call('BF.INSERT', staging, 'NOCREATE', 'ITEMS', unpack(sentinels))
+for i = 1, #sentinels do
+  if type(sealed[i]) ~= 'number' then
+    return {'full'}
+  end
+end
+redis.call('RENAME', staging, live)
+local generation = redis.call('HINCRBY', state, 'generation', 1)
+local time = redis.call('TIME')
+redis.call('HSET', state, 'published', ARGV[1], 'created', string.format('%.0f', time[1] * 1000000 + time[2]))
+redis.call('HDEL', state, 'token', 'batches', 'added', 'card', 'refused')
+if ARGV[3] == '0' then
+  redis.call('PERSIST', live)
+  redis.call('PERSIST', state)
+else
+  redis.call('PEXPIRE', live, ARGV[3])
+  redis.call('PEXPIRE', state, ARGV[3])
+end
+return {'done', tostring(generation)}

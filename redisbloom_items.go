@@ -1,0 +1,125 @@
+package bloom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Exists reports whether item may be in the filter.
+func (b *RedisBloom) Exists(ctx context.Context, item string) (bool, error) {
+	return b.existsWith(ctx, item)
+}
+
+// existsWith is Exists in one round trip with commands of the caller's, which
+// have been executed unless ctx has ended.
+func (b *RedisBloom) existsWith(ctx context.Context, item string, riders ...redis.Cmder) (bool, error) {
+	exists := [1]bool{true}
+	err := b.existsChunk(ctx, []string{item}, exists[:], riders...)
+	return exists[0], err
+}
+
+// ExistsMulti reports for each item whether it may be in the filter.
+func (b *RedisBloom) ExistsMulti(ctx context.Context, items []string) ([]bool, error) {
+	exists := allTrue(len(items))
+	for from := 0; from < len(items); from += maxModuleItems {
+		to := min(len(items), from+maxModuleItems)
+		if err := b.existsChunk(ctx, items[from:to], exists[from:to]); err != nil {
+			return exists, err
+		}
+	}
+	return exists, nil
+}
+
+// existsChunk asks for the sentinels and some items by one native command. On an
+// error exists stays as it is.
+func (b *RedisBloom) existsChunk(ctx context.Context, items []string, exists []bool, riders ...redis.Cmder) error {
+	args := make([]any, 0, 2+sentinelCount+len(items))
+	args = appendStrings(appendStrings(append(args, "bf.mexists", b.key), sentinels), items)
+	cmd := redis.NewBoolSliceCmd(ctx, args...)
+	if err := b.conn.do(ctx, append([]redis.Cmder{cmd}, riders...)...); err != nil {
+		return err
+	}
+	found, err := cmd.Result()
+	if err != nil {
+		return b.keyError(err)
+	}
+	if len(found) != sentinelCount+len(items) {
+		return fmt.Errorf("BF.MEXISTS answered %d of %d items", len(found), sentinelCount+len(items))
+	}
+	for _, sentinel := range found[:sentinelCount] {
+		if !sentinel {
+			return b.whyUnsealed(ctx)
+		}
+	}
+	copy(exists, found[sentinelCount:])
+	return nil
+}
+
+// whyUnsealed tells a missing filter from one of another program and from a key
+// of another type, for all of which the module answers 0.
+func (b *RedisBloom) whyUnsealed(ctx context.Context) error {
+	if _, err := b.state(ctx); err != nil {
+		return err
+	}
+	return errUnsealed()
+}
+
+// Add puts item into the filter, and into the one that a rebuild is filling.
+func (b *RedisBloom) Add(ctx context.Context, item string) (bool, error) {
+	added := [1]bool{true}
+	err := b.addChunk(ctx, []string{item}, added[:])
+	return added[0], err
+}
+
+// AddMulti adds all items, chunk by chunk. With ErrFull it goes on: items that
+// are in already need no room. added is true for the items that were refused.
+func (b *RedisBloom) AddMulti(ctx context.Context, items []string) ([]bool, error) {
+	added := allTrue(len(items))
+	var full error
+	for from := 0; from < len(items); from += maxModuleItems {
+		to := min(len(items), from+maxModuleItems)
+		err := b.addChunk(ctx, items[from:to], added[from:to])
+		if err != nil && !errors.Is(err, ErrFull) {
+			return added, errors.Join(full, err)
+		}
+		if full == nil {
+			full = err
+		}
+	}
+	return added, full
+}
+
+// addChunk adds some items by one script. added is written for the items whose
+// outcome is known.
+func (b *RedisBloom) addChunk(ctx context.Context, items []string, added []bool) error {
+	args := make([]any, 0, 1+sentinelCount+len(items))
+	args = appendStrings(appendStrings(append(args, sentinelCount), sentinels), items)
+	reply, err := b.conn.evalStrings(ctx, moduleAddScript, []string{b.key, b.next, b.build}, args...)
+	if err != nil {
+		return b.keyError(err)
+	}
+	switch {
+	case reply[0] == "missing":
+		return b.whyUnsealed(ctx)
+	case reply[0] != "added" || len(reply) != 3 || len(reply[1]) > len(items):
+		return fmt.Errorf("add script answered %.100q", reply)
+	}
+	known := 0
+	for i, digit := range []byte(reply[1]) {
+		if digit == '0' || digit == '1' {
+			added[i] = digit == '1'
+			known++
+		}
+	}
+	if known == len(items) {
+		return nil
+	}
+	if problem := reply[2]; problem != "" && !isFullText(problem) {
+		return fmt.Errorf("%d of %d items not added: %s", len(items)-known, len(items), problem)
+	}
+	return fmt.Errorf("%d of %d items not added: make the filter anew with more capacity, or let it scale: %w",
+		len(items)-known, len(items), ErrFull)
+}
