@@ -1,0 +1,83 @@
+package bloomotel
+
+import (
+	"math"
+
+	"github.com/bloomguard/bloom"
+)
+
+// guardCounters are the counters bloom.guard.<name>, one for each field of
+// bloom.GuardStats.
+var guardCounters = []struct {
+	name, unit, help string
+	value            func(*bloom.GuardStats) uint64
+}{
+	{"gets", "{get}", "Calls of Get.",
+		func(s *bloom.GuardStats) uint64 { return s.Gets }},
+	{"invalid", "{get}", "Gets whose id Validate refused.",
+		func(s *bloom.GuardStats) uint64 { return s.Invalid }},
+	{"rejected", "{get}", "Gets that the filter answered: certainly no such row.",
+		func(s *bloom.GuardStats) uint64 { return s.Rejected }},
+	{"hits", "{get}", "Gets answered by a cached value.",
+		func(s *bloom.GuardStats) uint64 { return s.Hits }},
+	{"null_hits", "{get}", "Gets answered by a cached \"no such row\".",
+		func(s *bloom.GuardStats) uint64 { return s.NullHits }},
+	{"loads", "{load}", "Calls of the loader.",
+		func(s *bloom.GuardStats) uint64 { return s.Loads }},
+	{"loads_not_found", "{load}", "Loads that found no such row. Divided by them and rejected: the measured false-positive rate.",
+		func(s *bloom.GuardStats) uint64 { return s.LoadsNotFound }},
+	{"load_errors", "{load}", "Loads that failed, panicked or took too long.",
+		func(s *bloom.GuardStats) uint64 { return s.LoadErrors }},
+	{"shared_loads", "{get}", "Gets that waited for the load of another.",
+		func(s *bloom.GuardStats) uint64 { return s.SharedLoads }},
+	{"fail_opens", "{get}", "Gets let through because filter or cache could not answer.",
+		func(s *bloom.GuardStats) uint64 { return s.FailOpens }},
+	{"fills", "{entry}", "Values and nulls stored in the cache.",
+		func(s *bloom.GuardStats) uint64 { return s.Fills }},
+	{"fill_errors", "{entry}", "Values and nulls that could not be encoded or stored.",
+		func(s *bloom.GuardStats) uint64 { return s.FillErrors }},
+	{"anomalies", "{row}", "Rows seen behind a certain \"no\": a Register was left out, or the filter is damaged.",
+		func(s *bloom.GuardStats) uint64 { return s.Anomalies }},
+	{"heals", "{id}", "Ids added to the filter because of an anomaly.",
+		func(s *bloom.GuardStats) uint64 { return s.Heals }},
+	{"overloads", "{get}", "Gets refused because too many loads ran and waited.",
+		func(s *bloom.GuardStats) uint64 { return s.Overloads }},
+}
+
+// filterGauges are the gauges bloom.filter.<name>. NaN is unknown, and left out. A
+// unit of 1 would name a rate "…_ratio" in Prometheus, so only fill has it.
+var filterGauges = []struct {
+	name, unit, help string
+	value            func(*bloom.Info) float64
+}{
+	{"fill", "1", "Bits that are set, as a share of all (0 to 1).",
+		func(i *bloom.Info) float64 { return i.Fill }},
+	{"items", "{item}", "Distinct items in the filter, estimated unless the server counts them.",
+		func(i *bloom.Info) float64 { return float64(i.Items) }},
+	{"capacity_items", "{item}", "Items that the filter is sized for.",
+		func(i *bloom.Info) float64 { return float64(i.Params.Capacity) }},
+	{"false_positive_rate", "", "Share of absent items that the filter calls present now, as predicted from its items (0 to 1).",
+		func(i *bloom.Info) float64 { return i.FPRate }},
+	{"false_positive_rate_target", "", "Share of absent items that the filter calls present once it is at capacity (0 to 1).",
+		func(i *bloom.Info) float64 { return i.Params.FPRate }},
+	{"bytes", "By", "Bytes that the filter takes on the server.",
+		func(i *bloom.Info) float64 { return float64(i.Bytes) }},
+	{"shards", "{shard}", "Keys that the filter is spread over.",
+		func(i *bloom.Info) float64 { return float64(i.Shards) }},
+	{"sub_filters", "{filter}", "Filters that the server has stacked up; above 1 the filter has outgrown its capacity.",
+		func(i *bloom.Info) float64 { return float64(i.SubFilters) }},
+	{"generation", "{generation}", "Number of the filter's generation, which grows by one with every rebuild or reset.",
+		func(i *bloom.Info) float64 {
+			if i.Generation == 0 {
+				return math.NaN()
+			}
+			return float64(i.Generation)
+		}},
+	{"created_timestamp", "s", "Unix time when this generation was made, by the server's clock.",
+		func(i *bloom.Info) float64 {
+			if i.Created.IsZero() {
+				return math.NaN()
+			}
+			return float64(i.Created.UnixMicro()) / 1e6
+		}},
+}
