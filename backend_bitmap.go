@@ -254,7 +254,7 @@ func (b *Bitmap) parseHead(head *redis.StringCmd) (*header, error) {
 		b.geom.Store(nil)
 		return nil, err
 	}
-	if known := b.geom.Load(); known != nil && known.fingerprint == h.geom.fingerprint {
+	if known := b.geom.Load(); known != nil && *known == *h.geom {
 		h.geom = known
 	} else {
 		b.geom.Store(h.geom)

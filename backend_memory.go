@@ -139,17 +139,23 @@ func (m *Memory) Add(ctx context.Context, item string) (bool, error) {
 	}
 }
 
-// AddMulti adds all items.
+// AddMulti adds all items. Where there is no filter yet, a rebuild that is filling
+// one gets all of them nevertheless.
 func (m *Memory) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 	added := allTrue(len(items))
+	var failed error
 	for i, item := range items {
 		fresh, err := m.Add(ctx, item)
-		if err != nil {
+		switch {
+		case err == nil:
+			added[i] = fresh
+		case isNotReady(err) && m.next.Load() != nil:
+			failed = err
+		default:
 			return added, err
 		}
-		added[i] = fresh
 	}
-	return added, nil
+	return added, failed
 }
 
 // Exists reports whether item may be in the filter, without allocating.

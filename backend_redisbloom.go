@@ -67,7 +67,7 @@ var (
 	//go:embed lua/rb_add.lua
 	luaModuleAdd string
 
-	ticketScript    = newScript(luaNow + luaTicket)
+	ticketScript    = newScript(luaTicket)
 	changeScript    = newScript(luaChange)
 	moduleAddScript = newScript(luaModuleAdd)
 )
@@ -91,12 +91,12 @@ func RedisBloomSentinels(shard, shards int) []string {
 // [NewBitmap]. It does no I/O; what is wrong with rdb, key or opts, [New] says.
 func NewRedisBloom(rdb redis.Cmdable, key string, opts *RedisBloomOptions) *RedisBloom {
 	b := &RedisBloom{
-		conn:  conn{rdb: rdb},
-		key:   key,
-		next:  companionKey(key, "next"),
-		build: companionKey(key, "build"),
+		conn:   conn{rdb: rdb},
+		key:    key,
+		next:   companionKey(key, "next"),
+		build:  companionKey(key, "build"),
+		ticket: companionKey(key, "build-ticket"),
 	}
-	b.ticket = b.build + ":ticket"
 	if opts != nil {
 		b.scaling, b.adopt = opts.Scaling, opts.Adopt
 	}
@@ -147,7 +147,7 @@ func (b *RedisBloom) CreateEmpty(ctx context.Context, cfg Config) error {
 		change := moduleChange{name: "create", rate: cfg.FPRate, capacity: cfg.Capacity + sentinelCount,
 			expansion: b.scaling, ttl: cfg.TTL.Milliseconds()}
 		switch {
-		case err == nil && s.sealed:
+		case err == nil && s.sealed():
 			return b.attach(s, cfg)
 		case err == nil && !b.adopt:
 			return fmt.Errorf("the filter there has no sentinels, so another program made it; "+
@@ -156,7 +156,7 @@ func (b *RedisBloom) CreateEmpty(ctx context.Context, cfg Config) error {
 			if err := b.adoptable(s, cfg); err != nil {
 				return err
 			}
-			change = moduleChange{name: "adopt", card: s.items}
+			change = moduleChange{name: "adopt", seen: s.bytes}
 		case isNotReady(err) && b.adopt:
 			return fmt.Errorf("nothing to adopt: %w", err)
 		case !isNotReady(err):
@@ -170,15 +170,20 @@ func (b *RedisBloom) CreateEmpty(ctx context.Context, cfg Config) error {
 		case status == "staging":
 			return fmt.Errorf("%q exists: %w", b.next, ErrRebuilding)
 		case status == "full":
-			return fmt.Errorf("no room for %d sentinels: %w", sentinelCount, ErrFull)
+			return errNoRoom()
 		}
 	}
 	return fmt.Errorf("the key changed %d times meanwhile: %w", maxRereads, ErrNotReady)
 }
 
-// attach decides whether a stored filter serves cfg.
+// attach decides whether a stored filter serves cfg. Of one that was adopted the
+// sentinels take a part of the capacity.
 func (b *RedisBloom) attach(s *moduleState, cfg Config) error {
-	if s.capacity < cfg.Capacity+sentinelCount || s.rateKnown() && s.rate > cfg.FPRate*(1+rateSlack) {
+	least := cfg.Capacity
+	if !b.adopt {
+		least += sentinelCount
+	}
+	if s.capacity < least || s.rateKnown() && s.rate > cfg.FPRate*(1+rateSlack) {
 		return fmt.Errorf("stored is for %d items at %v, wanted %d at %v: %w",
 			s.userCapacity(), s.rate, cfg.Capacity, cfg.FPRate, ErrParamsMismatch)
 	}
@@ -197,9 +202,13 @@ func (b *RedisBloom) adoptable(s *moduleState, cfg Config) error {
 			s.capacity, s.rate, cfg.Capacity, cfg.FPRate, ErrParamsMismatch)
 	case s.items == 0:
 		return fmt.Errorf("the filter to adopt is empty: %w", ErrParamsMismatch)
+	case s.expansion == 0 && s.items+uint64(s.unsealed) > s.capacity:
+		return errNoRoom()
 	}
 	return nil
 }
+
+func errNoRoom() error { return fmt.Errorf("no room for %d sentinels: %w", sentinelCount, ErrFull) }
 
 // Reset makes the filter empty again, with the size, rate, expansion and TTL
 // that it has.
@@ -209,14 +218,14 @@ func (b *RedisBloom) Reset(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !s.sealed {
+		if !s.sealed() {
 			return errUnsealed()
 		}
 		if !s.rateKnown() {
 			return fmt.Errorf("the server does not tell the rate of the filter, so it cannot be made again: %w", ErrCorrupt)
 		}
 		status, err := b.apply(ctx, moduleChange{name: "reset", rate: s.rate, capacity: s.firstCapacity,
-			expansion: s.expansion, card: sentinelCount})
+			expansion: s.expansion, seen: s.bytes})
 		switch {
 		case err != nil:
 			return err
@@ -230,11 +239,15 @@ func (b *RedisBloom) Reset(ctx context.Context) error {
 }
 
 // Drop removes the filter and what a rebuild is filling. What is no filter stays,
-// with ErrCorrupt.
+// with ErrCorrupt, and so does another program's, with ErrNotReady.
 func (b *RedisBloom) Drop(ctx context.Context) error {
 	for range maxRereads {
-		if _, err := b.state(ctx); err != nil && !isNotReady(err) {
+		s, err := b.state(ctx)
+		if err != nil && !isNotReady(err) {
 			return err
+		}
+		if err == nil && !s.sealed() {
+			return errUnsealed()
 		}
 		status, err := b.apply(ctx, moduleChange{name: "drop"})
 		if err != nil {
@@ -254,17 +267,18 @@ type moduleChange struct {
 	capacity  uint64
 	expansion int
 	ttl       int64
-	card      uint64
+	seen      uint64 // size of the filter to change
 }
 
 // apply gets a ticket for a change and makes it. "lost" and "changed" mean that
 // somebody else was faster.
 func (b *RedisBloom) apply(ctx context.Context, c moduleChange) (string, error) {
-	ticket, err := b.conn.evalStrings(ctx, ticketScript, []string{b.ticket}, randomToken(), createWait.Milliseconds())
+	life := createWait.Milliseconds()
+	ticket, err := b.conn.evalStrings(ctx, ticketScript, []string{b.ticket}, randomToken(), life)
 	if err != nil {
 		return "", b.keyError(err)
 	}
-	args := appendStrings([]any{ticket[0], c.name, formatRate(c.rate), c.capacity, c.expansion, c.ttl, c.card}, sentinels)
+	args := appendStrings([]any{ticket[0], life, c.name, formatRate(c.rate), c.capacity, c.expansion, c.ttl, c.seen}, sentinels)
 	status, err := b.conn.evalStrings(ctx, changeScript, []string{b.key, b.next, b.ticket, b.build}, args...)
 	return first(status), b.keyError(err)
 }
@@ -292,7 +306,7 @@ func (b *RedisBloom) Info(ctx context.Context) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	if !s.sealed {
+	if !s.sealed() {
 		return Info{}, errUnsealed()
 	}
 	info := Info{

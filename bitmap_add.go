@@ -20,12 +20,12 @@ func (b *Bitmap) Add(ctx context.Context, item string) (bool, error) {
 
 // AddMulti adds all items, chunk by chunk. After an error the items of the
 // chunks before it are in; the rest may be. But while a rebuild fills staging all
-// items reach it, also where ErrNotReady says that there is no filter yet: what
-// that rebuild publishes must have them.
+// items reach it, also where an error says that the filter is missing or damaged:
+// what that rebuild publishes must have them.
 func (b *Bitmap) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 	added := allTrue(len(items))
 	var at addGeometry
-	var notReady error
+	var failed error
 	for from := 0; from < len(items); {
 		// Sized by the filter as last read; where a rebuild fills one of more
 		// hashes, its chunk is as much larger.
@@ -40,23 +40,58 @@ func (b *Bitmap) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 			if !at.staged {
 				return added, err
 			}
-			notReady = err
+			failed = err
 		}
 		from = to
 	}
-	return added, notReady
+	return added, failed
 }
 
 // addGeometry is what an adder knows of the two filters that it writes.
 type addGeometry struct {
 	staging *geometry // nil: unknown, or of the filter's own geometry
-	staged  bool      // the last chunk is in staging, and there was no filter
+	staged  bool      // the last chunk is in staging alone
 }
 
-// addChunk adds some items by one script, and by another one where that says
-// that it lacks the positions for one of the two filters.
+// addChunk adds some items to the filter and to staging. Where the filter is
+// damaged, which is an error, staging gets them all the same.
 func (b *Bitmap) addChunk(ctx context.Context, items []string, added []bool, at *addGeometry) error {
 	at.staged = false
+	damage := b.addBoth(ctx, items, added, at)
+	if !isCorrupt(damage) {
+		return damage
+	}
+	if err := b.addStaging(ctx, items, at); err != nil || at.staged {
+		return damage
+	}
+	// No staging any more: if it was published meanwhile, that mended the filter.
+	if _, err := b.readWhole(ctx); err == nil {
+		return b.addBoth(ctx, items, added, at)
+	}
+	return damage
+}
+
+// addStaging adds some items to staging alone. at.staged says whether there is one.
+func (b *Bitmap) addStaging(ctx context.Context, items []string, at *addGeometry) error {
+	for range 1 + maxRereads {
+		reply, err := b.conn.evalStrings(ctx, addScript, []string{b.key, b.next}, append(addArgs(items, nil, at.staging), "1")...)
+		if err != nil {
+			return b.keyError(err)
+		}
+		if reply[0] != "staging" || len(reply) != 2 {
+			at.staged = reply[0] == "staged"
+			return nil
+		}
+		if at.staging, err = stagingGeometry(reply[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addBoth adds some items by one script, and by another one where that says
+// that it lacks the positions for one of the two filters.
+func (b *Bitmap) addBoth(ctx context.Context, items []string, added []bool, at *addGeometry) error {
 	for reread := 0; reread <= maxRereads; reread++ {
 		g, err := b.geometry(ctx)
 		if err != nil && !isNotReady(err) {

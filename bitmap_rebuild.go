@@ -6,6 +6,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // mergeChunk is how many bytes of the filter one merge script ORs: about a
@@ -41,7 +44,7 @@ type bitmapBuild struct {
 func (b *Bitmap) openBuild(ctx context.Context, w wish) (build, RebuildReport, error) {
 	random := randomToken()
 	for range 1 + maxRereads {
-		live, err := b.liveHeader(ctx)
+		live, token, err := b.liveHeader(ctx)
 		if err != nil {
 			return nil, RebuildReport{}, err
 		}
@@ -49,14 +52,14 @@ func (b *Bitmap) openBuild(ctx context.Context, w wish) (build, RebuildReport, e
 		if err != nil {
 			return nil, RebuildReport{}, err
 		}
-		good := ""
-		if w.maxAge > 0 && live != nil && live.purpose == purposeRebuilt && g.params.satisfiedBy(live.geom.params) {
-			good = string(live.token[:])
+		young := time.Duration(0)
+		if live != nil && live.purpose == purposeRebuilt && g.params.satisfiedBy(live.geom.params) {
+			young = w.maxAge
 		}
 		h := header{geom: g, purpose: purposeRebuilt, generation: 1}
 		reply, err := b.conn.evalStrings(ctx, openScript, []string{b.key, b.next}, magicLive, magicStaging, magicMarker,
 			random, h.encode(magicStaging), g.size, g.trailer(), g.tagString(), w.lease.Milliseconds(),
-			offToken, offCreated, good, w.maxAge.Microseconds())
+			offToken, offCreated, token, young.Microseconds())
 		if err != nil {
 			return nil, RebuildReport{}, b.keyError(err)
 		}
@@ -73,21 +76,29 @@ func (b *Bitmap) openBuild(ctx context.Context, w wish) (build, RebuildReport, e
 			return nil, RebuildReport{}, fmt.Errorf("a token came twice: %w", ErrRebuilding)
 		}
 	}
-	return nil, RebuildReport{}, b.errUnsettled()
+	return nil, RebuildReport{}, fmt.Errorf("the filter changed %d times meanwhile: %w", 1+maxRereads, ErrRebuilding)
 }
 
-// liveHeader reads the live filter's header if it is there and whole. One that is
-// damaged counts as missing: a rebuild is what mends it.
-func (b *Bitmap) liveHeader(ctx context.Context) (*header, error) {
-	h, err := b.readWhole(ctx)
-	if err == nil || isNotReady(err) || isCorrupt(err) {
-		return h, nil
+// liveHeader reads the live filter's header if it is there and whole, and before
+// that its token, whole or not. One that is damaged counts as missing: a rebuild
+// is what mends it.
+func (b *Bitmap) liveHeader(ctx context.Context) (h *header, token string, err error) {
+	cmd := redis.NewStringCmd(ctx, "getrange", b.key, offToken, offTokenEnd-1)
+	if err := b.conn.do(ctx, cmd); err != nil {
+		return nil, "", err
 	}
-	return nil, err
+	if err := cmd.Err(); err != nil {
+		return nil, "", b.keyError(err)
+	}
+	h, err = b.readWhole(ctx)
+	if isNotReady(err) || isCorrupt(err) {
+		err = nil
+	}
+	return h, cmd.Val(), err
 }
 
-// buildGeometry is the geometry of the next generation. If its size is the live
-// filter's, so are its positions: then the swap disturbs no reader.
+// buildGeometry is the geometry of the next generation. If its parameters are the
+// live filter's, so are its positions: then the swap disturbs no reader.
 func buildGeometry(w wish, live *header) (*geometry, error) {
 	var now *Params
 	if live != nil {
@@ -102,7 +113,7 @@ func buildGeometry(w wish, live *header) (*geometry, error) {
 		return nil, err
 	}
 	seed := randomSeed()
-	if now != nil && now.Layout == p.Layout && now.Bits == p.Bits && now.Hashes == p.Hashes {
+	if now != nil && *now == p {
 		seed = live.geom.seed
 	}
 	return newGeometry(p, seed), nil
@@ -129,32 +140,39 @@ func (d *bitmapBuild) liveItems(ctx context.Context) (uint64, error) {
 
 // merge sends the chunks that staging does not count yet, in order.
 func (d *bitmapBuild) merge(ctx context.Context, progress func(done, total uint64)) error {
-	keys := []string{d.b.next, companionKey(d.b.key, "next-a"), companionKey(d.b.key, "next-b")}
 	body := d.local.geom.params.bodyBytes()
-	chunks := d.chunks()
 	buf := make([]byte, 0, mergeChunk)
-	for i := uint64(0); i < chunks; {
+	for i := uint64(0); i < d.chunks(); {
 		from := i * mergeChunk
 		buf = d.local.appendBody(buf[:0], from, min(body, from+mergeChunk))
-		data := buf
-		if allZero(data) {
-			data = nil
-		}
-		reply, err := d.b.conn.evalStrings(ctx, mergeScript, keys, d.token, offToken, offMerged, i, headerBytes+from, data)
+		counted, err := d.mergeOne(ctx, i, buf)
 		if err != nil {
-			return d.b.keyError(err)
-		}
-		if reply[0] != "merged" || len(reply) != 2 {
-			return errLeaseLost
-		}
-		counted, err := strconv.ParseUint(reply[1], 10, 64)
-		if err != nil {
-			return fmt.Errorf("merge script answered %q", reply)
+			return err
 		}
 		i = counted // usually i + 1; less where the server lost some, more where a first try was merged
 		progress(min(body, i*mergeChunk), body)
 	}
 	return nil
+}
+
+// mergeOne sends chunk i and returns how many chunks staging counts. data is the
+// caller's again unless there is an error: then a client may yet be sending it.
+func (d *bitmapBuild) mergeOne(ctx context.Context, i uint64, data []byte) (counted uint64, err error) {
+	keys := []string{d.b.next, companionKey(d.b.key, "next-a"), companionKey(d.b.key, "next-b")}
+	if allZero(data) {
+		data = nil
+	}
+	reply, err := d.b.conn.evalStrings(ctx, mergeScript, keys, d.token, offToken, offMerged, i, headerBytes+i*mergeChunk, data)
+	if err != nil {
+		return 0, d.b.keyError(err)
+	}
+	if reply[0] != "merged" || len(reply) != 2 {
+		return 0, errLeaseLost
+	}
+	if counted, err = strconv.ParseUint(reply[1], 10, 64); err != nil {
+		return 0, fmt.Errorf("merge script answered %q", reply)
+	}
+	return counted, nil
 }
 
 func (d *bitmapBuild) chunks() uint64 {
@@ -190,7 +208,7 @@ func (d *bitmapBuild) publish(ctx context.Context) (uint64, error) {
 		d.token, offToken, offMerged, binary.BigEndian.AppendUint64(nil, d.chunks()), g.size, g.trailer(),
 		d.wish.ttl.Milliseconds(), offGeneration)
 	if err != nil {
-		return 0, err
+		return 0, d.b.keyError(err)
 	}
 	switch status := reply[0]; {
 	case status == "done" && len(reply) == 2:

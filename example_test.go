@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +43,12 @@ func (db *products) Product(_ context.Context, id string) (Product, error) {
 		return Product{}, fmt.Errorf("product %s: %w", id, bloom.ErrNotFound)
 	}
 	return p, nil
+}
+
+func (db *products) IDs(context.Context) ([]string, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return slices.Sorted(maps.Keys(db.rows)), nil
 }
 
 func (db *products) Insert(p Product) {
@@ -232,6 +240,48 @@ func ExampleNewBitmap_autoPipeliner() {
 	fmt.Println(added, err)
 
 	// Output: true <nil>
+}
+
+// Warm-up at boot and every night: a filter is loaded from a table.
+func ExampleFilter_Rebuild() {
+	rdb, stop := testClient()
+	defer stop()
+	ctx, db := context.Background(), newProducts("1", "2", "3")
+
+	filter, err := bloom.New(bloom.NewBitmap(rdb, "products"), bloom.Config{Capacity: 1_000, FPRate: 0.01})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ids := func(yield func(string, error) bool) { // opened here, once Settle is over
+		rows, err := db.IDs(ctx)
+		if err != nil {
+			yield("", err)
+			return
+		}
+		for _, id := range rows {
+			if !yield(id, nil) {
+				return
+			}
+		}
+	}
+	report, err := filter.Rebuild(ctx, ids, &bloom.RebuildOptions{
+		MaxAge: 12 * time.Hour,        // of many replicas that boot one loads, the others wait and skip
+		Settle: 50 * time.Millisecond, // above the longest transaction
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("loaded", report.Items, "generation", report.Generation)
+
+	check, err := filter.Verify(ctx, ids, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("missing", check.Missing, "of", check.Checked)
+
+	// Output:
+	// loaded 3 generation 1
+	// missing 0 of 3
 }
 
 // A filter that was built in this process is put into Redis by one SET.

@@ -46,7 +46,8 @@ type GuardOptions[V any] struct {
 	// FailClosed, if set, returns the error when filter or cache cannot answer.
 	// The default lets the lookup through to the loader.
 	FailClosed bool
-	// Codec is JSON unless set.
+	// Codec is JSON unless set: what encoding/json keeps of a value, so exported
+	// fields only, and strings in UTF-8.
 	Codec Codec[V]
 	// Validate, if set, refuses malformed and non-canonical ids ("007", "+7")
 	// before anything else happens. Its error is returned.
@@ -152,20 +153,24 @@ func setDefault[T comparable](v *T, def T) {
 // joinTrips finds out whether filter and cache can be read in one round trip, and
 // which ids an attacker could name the filter's own keys by.
 func (g *Guard[V]) joinTrips() {
-	b, ok1 := g.filter.backend.(*Bitmap)
-	c, ok2 := g.cache.(*RedisCache)
-	if !ok1 || !ok2 {
+	c, ok := g.cache.(*RedisCache)
+	if !ok {
 		return
 	}
-	if b.conn.sameServer(&c.conn) {
-		g.bitmap, g.remote = b, c
+	var own []string
+	switch b := g.filter.backend.(type) {
+	case *Bitmap:
+		own = filterKeys(b.key)
+		if b.conn.sameServer(&c.conn) {
+			g.bitmap, g.remote = b, c
+		}
+	case *RedisBloom:
+		own = append(filterKeys(b.key), b.ticket)
 	}
 	// Another client may reach the same server, so these are left alone too.
-	for _, key := range filterKeys(b.key) {
+	g.reserved = map[string]struct{}{}
+	for _, key := range own {
 		if id, ok := strings.CutPrefix(key, c.prefix); ok {
-			if g.reserved == nil {
-				g.reserved = map[string]struct{}{}
-			}
 			g.reserved[id] = struct{}{}
 		}
 	}
@@ -189,7 +194,7 @@ func (g *Guard[V]) Get(ctx context.Context, id string) (V, error) {
 		}
 	}
 	r := g.read(ctx, id)
-	if err := ctx.Err(); err != nil {
+	if err := contextError(ctx); err != nil {
 		return none, getError(id, err)
 	}
 	denied := r.filterErr == nil && !r.maybe
@@ -246,7 +251,7 @@ func (g *Guard[V]) read(ctx context.Context, id string) (r reading) {
 	}
 	cmd := g.remote.readCmd(ctx, id)
 	r.maybe, r.filterErr = g.bitmap.existsWith(ctx, id, redis.Cmder(cmd))
-	if ctx.Err() != nil {
+	if contextError(ctx) != nil {
 		return r // cmd may be on its way yet
 	}
 	r.filterErr = g.filter.wrap("look up in", r.filterErr)

@@ -200,7 +200,7 @@ func decodeHeader(b []byte) (*header, error) {
 	if err := p.checkStored(); err != nil {
 		return nil, err
 	}
-	seed, created := be.Uint64(b[offSeed:]), be.Uint64(b[offCreated:])
+	seed, generation, created := be.Uint64(b[offSeed:]), be.Uint64(b[offGeneration:]), be.Uint64(b[offCreated:])
 	switch {
 	case b[offHash] != hashMurmur3:
 		return nil, fmt.Errorf("hash %d is unknown: %w", b[offHash], ErrCorrupt)
@@ -213,8 +213,8 @@ func decodeHeader(b []byte) (*header, error) {
 			be.Uint32(b[offShard:]), be.Uint32(b[offShards:]), ErrCorrupt)
 	case b[offPurpose] != purposeEmpty && b[offPurpose] != purposeRebuilt:
 		return nil, fmt.Errorf("purpose %d is unknown: %w", b[offPurpose], ErrCorrupt)
-	case be.Uint64(b[offGeneration:]) == 0:
-		return nil, fmt.Errorf("generation 0: %w", ErrCorrupt)
+	case generation == 0 || generation > math.MaxInt64: // no count gets there, and the next must not wrap
+		return nil, fmt.Errorf("generation %d: %w", generation, ErrCorrupt)
 	case created > math.MaxInt64/1000: // what a time.Time holds in nanoseconds
 		return nil, fmt.Errorf("created %d µs after 1970: %w", created, ErrCorrupt)
 	case !allZero(b[offReserved1:offChecksum]) || !allZero(b[offReserved2:offGeneration]) || !allZero(b[offReserved3:]):
@@ -223,7 +223,7 @@ func decodeHeader(b []byte) (*header, error) {
 	h := &header{
 		geom:       newGeometry(p, uint32(seed)),
 		purpose:    b[offPurpose],
-		generation: be.Uint64(b[offGeneration:]),
+		generation: generation,
 		created:    time.UnixMicro(int64(created)),
 		merged:     be.Uint64(b[offMerged:]),
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -19,7 +20,8 @@ type RebuildOptions struct {
 	// says nothing.
 	FPRate float64
 	// MinItems refuses to publish fewer distinct items. 0: half of what the live
-	// filter is estimated to hold. An empty source is always refused.
+	// filter is estimated to hold. An empty source is always refused. Distinct items
+	// are estimated too; where source yielded enough, the error of that is forgiven.
 	MinItems uint64
 	// MaxAge, if set, skips the rebuild while a rebuilt generation of at least the
 	// wanted size is younger, by the server's clock. A rebuild that meets another
@@ -297,7 +299,10 @@ func (r *rebuild) fill(ctx context.Context, b build) error {
 		return err
 	}
 	r.enter("check", 0, 0)
-	return r.check(ctx, b)
+	if err := r.check(ctx, b); err != nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 // read takes every item of source, and keeps a sample of them.
@@ -349,7 +354,7 @@ func (r *rebuild) check(ctx context.Context, b build) error {
 		}
 		least = live / 2
 	}
-	if r.report.Distinct < least {
+	if r.short(least) {
 		return fmt.Errorf("%d distinct items, want at least %d: %w", r.report.Distinct, least, ErrRebuildRefused)
 	}
 	found, err := b.lookUp(ctx, r.sample)
@@ -364,34 +369,45 @@ func (r *rebuild) check(ctx context.Context, b build) error {
 	return nil
 }
 
+// short reports whether source yielded too little. Distinct is an estimate: its
+// standard error is below √n, and RedisBloom's count takes false positives for
+// items that are in. Source's own count is not.
+func (r *rebuild) short(least uint64) bool {
+	n := float64(least)
+	return r.report.Items < least || float64(r.report.Distinct) < n-n*r.report.Params.FPRate-math.Sqrt(n)
+}
+
 // publish swaps the generation in. From here on the caller's context does not
-// matter: the outcome must be known. The lease bounds it.
+// matter: the outcome must be known. The last try begins when the lease has ended,
+// so that it is told for good, however long this process was stopped.
 func (r *rebuild) publish(ctx context.Context, b build) (uint64, error) {
-	if err := ctx.Err(); err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return 0, cause
-		}
-		return 0, err
-	}
 	r.enter("publish", 0, 0)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.Lease)
-	defer cancel()
-	for {
-		generation, err := b.publish(ctx)
+	for end := time.Now().Add(r.opts.Lease); ; {
+		last := time.Now().After(end)
+		generation, err := r.tryPublish(context.WithoutCancel(ctx), b)
 		switch {
 		case err == nil || errors.Is(err, ErrRebuildRefused) || errors.Is(err, ErrCorrupt):
 			return generation, err
-		case errors.Is(err, errMergeAgain):
-			if err := r.merge(ctx, b); err != nil {
-				return 0, err
-			}
-			r.enter("publish", 0, 0)
-		default: // unknown: the script answers "done" if it was
-			if sleep(ctx, busyPoll) != nil {
-				return 0, fmt.Errorf("it is not known whether this was published: %w", err)
-			}
+		case last:
+			return 0, fmt.Errorf("it is not known whether this was published: %w", err)
+		case !errors.Is(err, errMergeAgain): // unknown: the script answers "done" if it was
+			time.Sleep(busyPoll)
 		}
 	}
+}
+
+// tryPublish asks to publish once. With errMergeAgain it has merged again.
+func (r *rebuild) tryPublish(ctx context.Context, b build) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.opts.Lease)
+	defer cancel()
+	generation, err := b.publish(ctx)
+	if errors.Is(err, errMergeAgain) {
+		if err := r.merge(ctx, b); err != nil {
+			return 0, err
+		}
+		r.enter("publish", 0, 0)
+	}
+	return generation, err
 }
 
 // keepLease renews b's lease every third of it, and ends the context it returns

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -47,8 +48,7 @@ func (c *conn) do(ctx context.Context, cmds ...redis.Cmder) error {
 		}
 	}
 	if p, ok := c.rdb.(processor); ok && len(cmds) == 1 {
-		markFailed(cmds, p.Process(ctx, cmds[0]))
-		return nil
+		return settle(ctx, cmds, p.Process(ctx, cmds[0]))
 	}
 	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, cmd := range cmds {
@@ -56,25 +56,42 @@ func (c *conn) do(ctx context.Context, cmds ...redis.Cmder) error {
 		}
 		return nil
 	})
-	markFailed(cmds, err)
-	return nil
+	return settle(ctx, cmds, err)
 }
 
-// markFailed gives an error to commands that have none although they failed: a
-// hook that refuses a pipeline leaves them without an outcome, as if Redis had
+// settle makes good for what go-redis leaves open when a call fails with err. Of
+// a wait that ctx ended it may tell only the time-out of the socket. And a hook
+// that refuses a pipeline leaves its commands without an outcome, as if Redis had
 // answered with empty strings.
-func markFailed(cmds []redis.Cmder, err error) {
+func settle(ctx context.Context, cmds []redis.Cmder, err error) error {
 	if err == nil {
-		return
+		return nil
+	}
+	var reply redis.Error
+	if ended := contextError(ctx); ended != nil && !errors.As(err, &reply) {
+		if errors.Is(err, ended) {
+			return err
+		}
+		return fmt.Errorf("%w: %w", ended, err)
 	}
 	for _, cmd := range cmds {
 		if cmd.Err() != nil {
-			return
+			return nil
 		}
 	}
 	for _, cmd := range cmds {
 		cmd.SetErr(err)
 	}
+	return nil
+}
+
+// contextError is ctx.Err() that does not lag behind the clock: a socket whose
+// deadline is the context's may be told first.
+func contextError(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // submit coalesces cmds with those of other callers. Only the deferred face lets

@@ -61,8 +61,12 @@ func (b *RedisBloom) existsChunk(ctx context.Context, items []string, exists []b
 // whyUnsealed tells a missing filter from one of another program and from a key
 // of another type, for all of which the module answers 0.
 func (b *RedisBloom) whyUnsealed(ctx context.Context) error {
-	if _, err := b.state(ctx); err != nil {
+	s, err := b.state(ctx)
+	switch {
+	case err != nil:
 		return err
+	case s.sealed():
+		return fmt.Errorf("the filter was made anew a moment ago: %w", ErrNotReady)
 	}
 	return errUnsealed()
 }

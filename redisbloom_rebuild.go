@@ -107,7 +107,7 @@ func (b *RedisBloom) decide(w wish, live *moduleState) (want Config, good string
 	if err := b.Check(want); err != nil {
 		return want, "", err
 	}
-	if w.maxAge > 0 && live != nil && live.sealed && live.capacity >= want.Capacity+sentinelCount &&
+	if w.maxAge > 0 && live != nil && live.sealed() && live.capacity >= want.Capacity+sentinelCount &&
 		live.rate <= want.FPRate*(1+rateSlack) {
 		good = live.published
 	}
@@ -129,6 +129,13 @@ func appendStrings(args []any, s []string) []any {
 	return args
 }
 
+// ln 2 and its square as the module has them. With more digits a rate of 1/4 would
+// get a hash less.
+const (
+	moduleLn2        = 0.693147180559945
+	moduleLn2Squared = 0.480453013918201
+)
+
 // params are those that the module chooses (see its sizing: bits are rounded up
 // to 64, and a scaling filter begins with half the rate).
 func (d *moduleBuild) params() Params {
@@ -136,13 +143,13 @@ func (d *moduleBuild) params() Params {
 	if d.b.scaling > 0 {
 		rate /= 2
 	}
-	perItem := -math.Log(rate) / ln2Squared
+	perItem := -math.Log(rate) / moduleLn2Squared
 	bits := max(1, uint64(float64(d.want.Capacity+sentinelCount)*perItem))
 	return Params{
 		Capacity: d.want.Capacity,
 		FPRate:   d.want.FPRate,
 		Bits:     (bits + 63) / 64 * 64,
-		Hashes:   int(math.Ceil(math.Ln2 * perItem)),
+		Hashes:   int(math.Ceil(moduleLn2 * perItem)),
 	}
 }
 
@@ -182,31 +189,38 @@ func (d *moduleBuild) send(ctx context.Context) error {
 	return sleep(ctx, time.Duration(pausePerTrip*float64(time.Since(began))))
 }
 
-// taken reads the reply to the i-th batch of a trip. One whose script the server
-// did not have is sent again; those behind it were not taken then, since their
-// numbers did not fit, and are sent again too.
+// taken sees to it that the i-th batch of a trip is in. One whose script the server
+// did not have is sent again, and so are those behind it, which it did not take
+// then, since their numbers did not fit.
 func (d *moduleBuild) taken(ctx context.Context, cmd *redis.Cmd, i int) error {
-	reply, err := stringsOf(cmd.Result())
-	if isNoScript(err) || err == nil && reply[0] == "taken" && reply[len(reply)-1] == strconv.FormatUint(d.batches, 10) {
+	count, err := d.countOf(cmd.Result())
+	if isNoScript(err) || err == nil && count <= d.batches {
 		batch := d.pending[i*maxModuleItems : min(len(d.pending), (i+1)*maxModuleItems)]
-		reply, err = d.b.conn.evalStrings(ctx, moduleBatchScript, d.b.rebuildKeys()[1:],
-			appendStrings([]any{d.token, d.batches}, batch)...)
+		count, err = d.countOf(d.b.conn.eval(ctx, moduleBatchScript, d.b.rebuildKeys()[1:],
+			appendStrings([]any{d.token, d.batches}, batch)...))
+	}
+	if err == nil && count <= d.batches {
+		return errLeaseLost // the server lost batches that it had taken
 	}
 	if err != nil {
-		return d.b.keyError(err)
-	}
-	switch {
-	case reply[0] == "full":
-		return d.errFull()
-	case reply[0] != "taken" || len(reply) != 2:
-		return errLeaseLost
-	}
-	count, err := strconv.ParseUint(reply[1], 10, 64)
-	if err != nil || count <= d.batches {
-		return errLeaseLost // the server lost batches that it had taken
+		return err
 	}
 	d.batches++
 	return nil
+}
+
+// countOf reads how many batches staging has taken.
+func (d *moduleBuild) countOf(reply any, err error) (uint64, error) {
+	status, err := stringsOf(reply, err)
+	switch {
+	case err != nil:
+		return 0, d.b.keyError(err)
+	case status[0] == "full":
+		return 0, d.errFull()
+	case status[0] != "taken" || len(status) != 2:
+		return 0, errLeaseLost
+	}
+	return strconv.ParseUint(status[1], 10, 64)
 }
 
 func (d *moduleBuild) errFull() error {

@@ -3,7 +3,6 @@ package bloom
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -15,7 +14,7 @@ import (
 
 // moduleState is what a server tells about a RedisBloom filter.
 type moduleState struct {
-	sealed     bool   // the sentinels are in
+	unsealed   int    // sentinels that are missing
 	capacity   uint64 // of all sub-filters, sentinels included
 	bytes      uint64
 	items      uint64 // adds that set a bit, sentinels included
@@ -38,6 +37,8 @@ type subFilter struct {
 	rate                  float64
 	hashes                int
 }
+
+func (s *moduleState) sealed() bool { return s.unsealed == 0 }
 
 func (s *moduleState) rateKnown() bool { return !math.IsNaN(s.rate) }
 
@@ -71,9 +72,28 @@ func (s *moduleState) currentRate() float64 {
 	return 1 - none
 }
 
-// state asks for everything about the filter in one round trip. The errors are
-// ErrNotReady where nothing is, and ErrCorrupt where something else is.
+// state asks for everything about the filter. The errors are ErrNotReady where
+// nothing is, and ErrCorrupt where something else is.
 func (b *RedisBloom) state(ctx context.Context) (*moduleState, error) {
+	s, err := b.readState(ctx)
+	if err == nil && !s.fits() {
+		return b.readState(ctx)
+	}
+	return s, err
+}
+
+// fits is false for a mixture, which is what several commands answer while the
+// filter is made anew: without sentinels, or with capacities of two filters.
+func (s *moduleState) fits() bool {
+	var capacity uint64
+	for _, f := range s.subs {
+		capacity += f.capacity
+	}
+	return s.sealed() && (s.subs == nil || capacity == s.capacity)
+}
+
+// readState is state in one round trip.
+func (b *RedisBloom) readState(ctx context.Context) (*moduleState, error) {
 	sealed := redis.NewBoolSliceCmd(ctx, appendStrings([]any{"bf.mexists", b.key}, sentinels)...)
 	info := redis.NewCmd(ctx, "bf.info", b.key)
 	dump := redis.NewCmd(ctx, "bf.scandump", b.key, 0)
@@ -85,16 +105,21 @@ func (b *RedisBloom) state(ctx context.Context) (*moduleState, error) {
 	if redisErrorHas(err, "not found") {
 		return nil, fmt.Errorf("no such key: %w", ErrNotReady)
 	}
-	if err := errors.Join(err, sealed.Err()); err != nil {
+	if err == nil {
+		err = sealed.Err()
+	}
+	if err != nil {
 		return nil, b.keyError(err)
 	}
 	s, err := parseModuleInfo(fields)
 	if err != nil {
 		return nil, err
 	}
-	s.sealed = true
+	s.unsealed = sentinelCount
 	for _, found := range sealed.Val() {
-		s.sealed = s.sealed && found
+		if found {
+			s.unsealed--
+		}
 	}
 	s.readDump(dump)
 	s.readLeft(left)
@@ -113,25 +138,24 @@ func parseModuleInfo(reply any) (*moduleState, error) {
 	known := 0
 	for name, v := range fields {
 		n, isNumber := infoNumber(v)
-		switch strings.ToLower(name) {
-		case "capacity":
-			s.capacity = n
-			known++
-		case "size":
-			s.bytes = n
-		case "number of filters":
-			s.subFilters = int(n)
-		case "number of items inserted":
-			s.items = n
-			known++
-		case "expansion rate":
-			if isNumber {
-				s.expansion = int(n)
-			}
-		case "error rate": // Valkey
-			if rate, err := strconv.ParseFloat(fmt.Sprint(v), 64); err == nil {
+		switch name = strings.ToLower(name); {
+		case name == "error rate": // Valkey
+			if rate, err := strconv.ParseFloat(fmt.Sprint(v), 64); err == nil && rate > 0 && rate < 1 {
 				s.rate = rate
 			}
+		case !isNumber: // NONSCALING has no expansion
+		case name == "capacity":
+			s.capacity = n
+			known++
+		case name == "size":
+			s.bytes = n
+		case name == "number of filters":
+			s.subFilters = int(n)
+		case name == "number of items inserted":
+			s.items = n
+			known++
+		case name == "expansion rate":
+			s.expansion = int(n)
 		}
 	}
 	if known != 2 {

@@ -60,6 +60,11 @@ func (t *tasks) close(ctx context.Context) error {
 	case <-t.idle:
 		return nil
 	case <-ctx.Done():
+	}
+	select {
+	case <-t.idle: // also where both have ended
+		return nil
+	default:
 		return ctx.Err()
 	}
 }

@@ -92,12 +92,9 @@ func (v *verification) run(ctx context.Context) error {
 
 // pass goes through source once.
 func (v *verification) pass(ctx context.Context) error {
-	s, canCopy := v.backend.(snapshotter)
-	if canCopy {
-		var err error
-		if v.copy, err = s.snapshot(ctx, func(done, total uint64) { v.tell("download", done, total) }); err != nil {
-			return err
-		}
+	unchanged, err := v.begin(ctx)
+	if err != nil {
+		return err
 	}
 	for item, err := range v.source {
 		if err != nil {
@@ -110,10 +107,24 @@ func (v *verification) pass(ctx context.Context) error {
 	if err := v.ask(ctx); err != nil {
 		return err
 	}
-	if canCopy {
-		return s.unchanged(ctx, v.copy)
+	return unchanged(ctx)
+}
+
+// begin copies the filter where its backend can, and returns what tells at the end
+// whether it still is the same generation.
+func (v *verification) begin(ctx context.Context) (unchanged func(context.Context) error, err error) {
+	if s, ok := v.backend.(snapshotter); ok {
+		v.copy, err = s.snapshot(ctx, func(done, total uint64) { v.tell("download", done, total) })
+		return func(ctx context.Context) error { return s.unchanged(ctx, v.copy) }, err
 	}
-	return nil
+	before, err := v.backend.Info(ctx)
+	return func(ctx context.Context) error {
+		after, err := v.backend.Info(ctx)
+		if err == nil && (after.Generation != before.Generation || !after.Created.Equal(before.Created)) {
+			return errChanged
+		}
+		return err
+	}, err
 }
 
 // check counts an item, and keeps it to be asked for unless the copy has it.

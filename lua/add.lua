@@ -6,7 +6,8 @@
 -- KEYS: filter, companion
 -- ARGV: live magic, staging magic, marker magic, offset of the fingerprint,
 --       then for the filter and for staging each: fingerprint ('' if
---       unknown), size of the string, k, bit offsets of all items, 4 bytes each
+--       unknown), size of the string, k, bit offsets of all items, 4 bytes each;
+--       then, where the filter is damaged and only staging shall be written, '1'
 -- Answers {'added', one '0' or '1' (a bit was new) an item}, {'missing'} (no
 -- filter), {'staged'} (no filter, but staging has the items now), {'filter'}
 -- (another one than the caller knows), {'staging', its header} or {'companion'}
@@ -33,7 +34,8 @@ local function set(key, k, offsets)
   return table.concat(added)
 end
 
-local magic = redis.call('GETRANGE', KEYS[1], 0, 7)
+local staging_only = ARGV[13] == '1'
+local magic = staging_only and '' or redis.call('GETRANGE', KEYS[1], 0, 7)
 local missing = magic == '' or magic == ARGV[3]
 if not missing and not (magic == ARGV[1] and same(KEYS[1], ARGV[5], ARGV[6])) then
   return {'filter'}

@@ -7,11 +7,11 @@
 -- ARGV: live magic, staging magic, marker magic, 16 random bytes, header, size of
 --       the string, trailer, tag of a block ('' for Classic), lease in
 --       milliseconds, offset of the token, offset of created, token of the
---       filter that would do if it is young enough ('' for none), how old it may
---       be in microseconds
+--       filter that the caller decided by ('' for none), age below which that
+--       one would do, in microseconds (0: it would not)
 -- Answers {'open', token}, {'busy', milliseconds that the other's lease has left},
--- {'young'}, {'changed'} (the filter is not the one that would do), {'done'}
--- (this rebuild was published) or {'foreign'} (the key holds no filter).
+-- {'young'}, {'changed'} (the filter is not the one that the caller knows),
+-- {'done'} (this rebuild was published) or {'foreign'} (the key holds no filter).
 local live, staging, header, tag = KEYS[1], KEYS[2], ARGV[5], ARGV[8]
 local size, tokenAt = tonumber(ARGV[6]), tonumber(ARGV[10])
 
@@ -29,10 +29,10 @@ if string.sub(building, 1, 16) == ARGV[4] then
 elseif redis.call('EXISTS', staging) == 1 then
   return {'busy', tostring(redis.call('PTTL', staging))}
 end
-if ARGV[12] ~= '' then
-  if magic ~= ARGV[1] or token ~= ARGV[12] then
-    return {'changed'}
-  end
+if token ~= ARGV[12] then
+  return {'changed'}
+end
+if ARGV[13] ~= '0' then
   local created, time = 0, redis.call('TIME')
   for i = 1, 8 do
     created = created * 256 + string.byte(redis.call('GETRANGE', live, ARGV[11] + i - 1, ARGV[11] + i - 1))

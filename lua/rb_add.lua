@@ -26,12 +26,13 @@ local function insert(key)
   return table.concat(digits), problem
 end
 
-local staged = redis.call('EXISTS', KEYS[2]) == 1
-if staged then
+-- Without its state staging is never published.
+local token = redis.call('EXISTS', KEYS[2]) == 1 and redis.call('HGET', KEYS[3], 'token')
+if token then
   local digits, problem = insert(KEYS[2])
   if problem ~= '' or #digits < #items then
     -- Staging is too small: the rebuild fails, not the add.
-    redis.call('HSET', KEYS[3], 'refused', redis.call('HGET', KEYS[3], 'token') or '')
+    redis.call('HSET', KEYS[3], 'refused', token)
     redis.call('DEL', KEYS[2])
   end
 end
@@ -41,7 +42,7 @@ for _, found in ipairs(redis.call('BF.MEXISTS', KEYS[1], unpack(sentinels))) do
   end
 end
 local digits, problem = insert(KEYS[1])
-if staged then -- publishing compares this with how the live filter has grown
+if token then -- publishing compares this with how the live filter has grown
   local _, added = string.gsub(digits, '1', '')
   redis.call('HINCRBY', KEYS[3], 'added', added)
 end

@@ -19,6 +19,7 @@ end
 local replies = redis.call('BF.INSERT', KEYS[1], 'NOCREATE', 'ITEMS', unpack(items))
 for i = 1, #items do
   if type(replies[i]) ~= 'number' then
+    redis.call('HSET', KEYS[2], 'refused', ARGV[1])
     redis.call('DEL', KEYS[1])
     return {'full'}
   end

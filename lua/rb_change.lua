@@ -1,31 +1,38 @@
 -- Makes, empties, adopts or removes a RedisBloom filter, with its sentinels, its
 -- TTL and its ticket in one atomic step.
 --
--- KEYS: filter, companion, ticket, a rebuild's state
--- ARGV: ticket, 'create' | 'reset' | 'adopt' | 'drop', rate, capacity, expansion
---       (0: NONSCALING), TTL in milliseconds (0: none), least BF.CARD, sentinels
--- Answers 'done', 'lost' (no such ticket), 'staging' (a rebuild runs), 'changed'
--- (the filter is not what the caller saw) or 'full' (no room for sentinels).
-local key, change = KEYS[1], ARGV[2]
-if redis.call('GET', KEYS[3]) ~= ARGV[1] then
-  return 'lost'
+-- KEYS: filter, companion, tickets, a rebuild's state
+-- ARGV: ticket, milliseconds that tickets live, 'create' | 'reset' | 'adopt' |
+--       'drop', rate, capacity, expansion (0: NONSCALING), TTL in milliseconds (0:
+--       none), BF.INFO's Size of the filter that the caller saw, sentinels
+-- Answers 'done', 'lost' (the ticket is spent), 'staging' (a rebuild runs),
+-- 'changed' (the filter is not the one that the caller saw) or 'full' (no room for
+-- sentinels).
+local filter, companion, tickets, state, change = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[3]
+local planted = string.sub(ARGV[1], 17)
+if redis.call('HGET', tickets, 'open') ~= ARGV[1] then
+  -- It was spent since the caller got it. A reset or drop that was made with it, or
+  -- later, has done what he wants: his own first copy, or another instance.
+  local last = redis.call('HGET', tickets, change)
+  return last and tonumber(last) >= tonumber(planted) and 'done' or 'lost'
 end
-redis.call('DEL', KEYS[3])
-if change == 'drop' then
-  redis.call('DEL', KEYS[1], KEYS[2], KEYS[4])
+redis.call('HDEL', tickets, 'open')
+
+local function done()
+  if change == 'reset' or change == 'drop' then
+    redis.call('HSET', tickets, change, planted)
+    redis.call('PEXPIRE', tickets, ARGV[2])
+  end
   return 'done'
-end
-if redis.call('EXISTS', KEYS[2]) == 1 and change ~= 'adopt' then
-  return 'staging'
 end
 
 local sentinels = {}
-for i = 8, #ARGV do
+for i = 9, #ARGV do
   sentinels[#sentinels + 1] = ARGV[i]
 end
 
 -- Adds the sentinels, which nobody may have to miss.
-local function seal()
+local function seal(key)
   local added = redis.call('BF.INSERT', key, 'NOCREATE', 'ITEMS', unpack(sentinels))
   for i = 1, #sentinels do
     if type(added[i]) ~= 'number' then
@@ -35,41 +42,81 @@ local function seal()
   return true
 end
 
-if change == 'adopt' then
-  if redis.call('BF.CARD', key) < tonumber(ARGV[7]) then
-    return 'changed'
+-- A key of another type has no sentinels: the module answers 0.
+local function sealed()
+  for _, found in ipairs(redis.call('BF.MEXISTS', filter, unpack(sentinels))) do
+    if found == 0 then
+      return false
+    end
   end
-  return seal() and 'done' or 'full'
+  return true
 end
 
-local ttl = tonumber(ARGV[6])
-if change == 'create' then
-  if redis.call('EXISTS', key) == 1 then
+-- The size stands for capacity and rate.
+local function seen()
+  local info = redis.call('BF.INFO', filter)
+  for i = 1, #info, 2 do
+    if (info[i].ok or info[i]) == 'Size' then
+      return tostring(info[i + 1]) == ARGV[8]
+    end
+  end
+end
+
+local exists = redis.call('EXISTS', filter) == 1
+if change == 'drop' then
+  if exists and not sealed() then
     return 'changed'
   end
-else
-  if redis.call('BF.CARD', key) < tonumber(ARGV[7]) then
+  redis.call('DEL', filter, companion, state)
+  return done()
+end
+if change == 'adopt' then
+  if not exists or not seen() or redis.call('BF.CARD', filter) == 0 then
     return 'changed'
   end
-  ttl = math.max(0, redis.call('PTTL', key))
-  redis.call('DEL', key)
+  if not seal(filter) then
+    return 'full'
+  end
+  -- What a rebuild once left is about another filter.
+  redis.call('HDEL', state, 'published', 'generation', 'created')
+  return done()
 end
-if ARGV[5] == '0' then
-  redis.call('BF.RESERVE', key, ARGV[3], ARGV[4], 'NONSCALING')
+
+if redis.call('EXISTS', companion) == 1 then
+  return 'staging'
+end
+local ttl = tonumber(ARGV[7])
+if change == 'create' and exists
+  or change == 'reset' and not (exists and sealed() and seen()) then
+  return 'changed'
+end
+if change == 'reset' then
+  ttl = redis.call('PTTL', filter)
+  ttl = ttl < 0 and 0 or math.max(1, ttl)
+end
+-- At the companion first: where the server refuses, all stays as it is.
+if ARGV[6] == '0' then
+  redis.call('BF.RESERVE', companion, ARGV[4], ARGV[5], 'NONSCALING')
 else
-  redis.call('BF.RESERVE', key, ARGV[3], ARGV[4], 'EXPANSION', ARGV[5])
+  redis.call('BF.RESERVE', companion, ARGV[4], ARGV[5], 'EXPANSION', ARGV[6])
 end
-if not seal() then
-  redis.call('DEL', key)
+if not seal(companion) then
+  redis.call('DEL', companion)
   return 'full'
+end
+redis.call('RENAME', companion, filter)
+if ttl > 0 then
+  redis.call('PEXPIRE', filter, ttl)
 end
 -- What was published is no more: an empty filter never is young enough.
 if change == 'create' then
-  redis.call('DEL', KEYS[4])
-elseif redis.call('HDEL', KEYS[4], 'published', 'created') > 0 then
-  redis.call('HINCRBY', KEYS[4], 'generation', 1)
+  redis.call('DEL', state)
+else
+  redis.call('HDEL', state, 'published')
+  if redis.call('HEXISTS', state, 'generation') == 1 then
+    local time = redis.call('TIME')
+    redis.call('HINCRBY', state, 'generation', 1)
+    redis.call('HSET', state, 'created', string.format('%.0f', time[1] * 1000000 + time[2]))
+  end
 end
-if ttl > 0 then
-  redis.call('PEXPIRE', key, ttl)
-end
-return 'done'
+return done()

@@ -1,16 +1,18 @@
 -- Plants a ticket for one change of a RedisBloom filter, or adopts the one that
--- is there. The filter itself has no token that a script could compare, so every
+-- is out. The filter itself has no token that a script could compare, so every
 -- script that makes, empties, adopts or removes one consumes a ticket: a second
--- or late copy of it finds none, and does nothing. A late copy of this script
--- plants a ticket with another time, which expires.
+-- or late copy of it finds that spent, and does nothing. A late copy of this
+-- script plants a ticket with another time, which expires.
 --
--- KEYS: ticket
+-- KEYS: tickets, a hash
 -- ARGV: 16 random bytes, milliseconds that the ticket lives
--- Answers the ticket.
-local found = redis.call('GET', KEYS[1])
-if found then
-  return found
+-- Answers the ticket: the random bytes and the server's microseconds.
+local open = redis.call('HGET', KEYS[1], 'open')
+if open then
+  return open
 end
-local ticket = ARGV[1] .. now()
-redis.call('SET', KEYS[1], ticket, 'PX', ARGV[2])
-return ticket
+local time = redis.call('TIME')
+open = ARGV[1] .. string.format('%.0f', time[1] * 1000000 + time[2])
+redis.call('HSET', KEYS[1], 'open', open)
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return open

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -17,54 +16,31 @@ type builtFilter struct {
 	took      time.Duration
 }
 
-// buildFilter fills a filter with every item, publishes it and opens it.
+// buildFilter loads every item into a filter.
 //
 // The items exist already, so a filter that is half loaded would deny some of
-// them. It is therefore filled in this process, where nobody asks it, and
-// published whole: Memory writes byte for byte what a Bitmap reads, and one
-// SET puts it in place.
+// them. Rebuild fills one beside the live filter, where nobody asks it, and
+// swaps it in whole.
 func buildFilter(ctx context.Context, st *store, items *catalog, fpRate float64) (*builtFilter, error) {
-	began := time.Now()
-	image, err := fillInMemory(ctx, items.names, fpRate)
+	f, err := bloom.New(bloom.NewBitmap(st.rdb, st.prefix+"filter"), bloom.Config{
+		Capacity: uint64(len(items.names)),
+		FPRate:   fpRate,
+		Layout:   bloom.Blocked, // one 64-byte read per look-up, for 10 % more memory at 1 %
+		TTL:      keyTTL,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("fill the filter: %w", err)
+		return nil, fmt.Errorf("size the filter: %w", err)
 	}
-	key := st.prefix + "filter"
-	if err := st.rdb.Set(ctx, key, image, keyTTL).Err(); err != nil {
-		return nil, fmt.Errorf("publish the filter: %w", err)
-	}
-	// What is stored says for itself what it is: an empty Config opens it.
-	f, err := bloom.New(bloom.NewBitmap(st.rdb, key), bloom.Config{})
+	report, err := f.Rebuild(ctx, items.all, &bloom.RebuildOptions{
+		Settle: -1, // nobody inserts meanwhile
+	})
 	if err != nil {
-		return nil, fmt.Errorf("open the filter: %w", err)
+		return nil, fmt.Errorf("load the filter: %w", err)
 	}
-	took := time.Since(began)
-
 	info, err := f.Info(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the filter's facts: %w", err)
 	}
 	predicted := info.Params.FPRateAt(uint64(len(items.names)))
-	return &builtFilter{filter: f, info: info, predicted: predicted, took: took}, nil
-}
-
-func fillInMemory(ctx context.Context, names []string, fpRate float64) ([]byte, error) {
-	memory := bloom.NewMemory()
-	f, err := bloom.New(memory, bloom.Config{
-		Capacity: uint64(len(names)),
-		FPRate:   fpRate,
-		Layout:   bloom.Blocked, // one 64-byte read per look-up, for 10 % more memory at 1 %
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := f.CreateEmpty(ctx); err != nil {
-		return nil, err
-	}
-	if _, err := f.AddMulti(ctx, names); err != nil {
-		return nil, err
-	}
-	var image bytes.Buffer
-	_, err = memory.WriteTo(&image)
-	return image.Bytes(), err
+	return &builtFilter{filter: f, info: info, predicted: predicted, took: report.Elapsed}, nil
 }

@@ -87,6 +87,15 @@ func (c *catalog) add(line []byte) {
 	c.names = append(c.names, name)
 }
 
+// all yields every item, as a query would.
+func (c *catalog) all(yield func(string, error) bool) {
+	for _, name := range c.names {
+		if !yield(name, nil) {
+			return
+		}
+	}
+}
+
 func (c *catalog) has(id string) bool {
 	_, ok := c.rows[id]
 	return ok

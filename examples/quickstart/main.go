@@ -7,7 +7,7 @@
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart -redis localhost:6379 -items ids.txt.gz
 //
-// Read filter.go to see a filter built, published and opened, and ways.go to
+// Read filter.go to see a filter loaded, and ways.go to
 // see the Guard put in front of a cache and a database. The other files are the
 // attack, the bookkeeping and the report.
 package main

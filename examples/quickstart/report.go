@@ -43,7 +43,7 @@ func (r *report) writeSetup(out io.Writer, st *store, o options) {
 	a := r.attack
 	fmt.Fprintf(out, "items     %s (%s%s)\n", grouped(len(r.items.names)), r.items.source, duplicates)
 	fmt.Fprintf(out, "redis     %s\n", where)
-	fmt.Fprintf(out, "filter    sized for %s; filled in memory with AddMulti, published whole with one SET, %v\n",
+	fmt.Fprintf(out, "filter    sized for %s, loaded by Rebuild in %v\n",
 		percent(o.fpRate), r.filter.took.Round(time.Millisecond))
 	fmt.Fprintf(out, "requests  %s, %d at a time: %s random ids, %s real ids with one character\n"+
 		"          changed, %s real ids\n\n",

@@ -1,0 +1,356 @@
+package bloom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/bloomguard/bloom/internal/redistest"
+	"github.com/stretchr/testify/require"
+)
+
+// modelDB is a serial database that remembers what each row was at which time. Its
+// clock ticks with everything that happens.
+type modelDB struct {
+	clock atomic.Int64
+	mu    sync.Mutex
+	rows  map[string]*modelRow
+}
+
+type modelRow struct {
+	mu     sync.Mutex
+	states []modelState // in order; the first is "not there" since ever
+	told   int64        // when the latest Register or Invalidate was called that has returned
+}
+
+// modelState is what a row was from a time on: its value, or "" for no row.
+type modelState struct {
+	value string
+	from  int64
+}
+
+func (db *modelDB) row(id string) *modelRow {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	r, ok := db.rows[id]
+	if !ok {
+		r = &modelRow{states: []modelState{{}}}
+		db.rows[id] = r
+	}
+	return r
+}
+
+func (r *modelRow) now() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.states[len(r.states)-1].value
+}
+
+// commit makes the row another one, or none.
+func (r *modelRow) commit(db *modelDB, id string, exists bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := modelState{from: db.clock.Add(1)}
+	if exists {
+		s.value = fmt.Sprint(id, "#", len(r.states))
+	}
+	r.states = append(r.states, s)
+}
+
+// tell makes a call that tells guards of changes, and notes when it has returned.
+func (r *modelRow) tell(t *testing.T, db *modelDB, call func() error) {
+	start := db.clock.Add(1)
+	if err := call(); err != nil {
+		t.Error(err)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = max(r.told, start)
+}
+
+func (r *modelRow) toldAt() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.told
+}
+
+// was reports whether the row was value at some moment of the time given.
+func (r *modelRow) was(value string, since, until int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	end := until + 1 // of the state that is looked at
+	for i := len(r.states) - 1; i >= 0 && end > since; i-- {
+		s := r.states[i]
+		if s.value == value && s.from <= until {
+			return true
+		}
+		end = s.from
+	}
+	return false
+}
+
+// dice are random numbers for many goroutines.
+type dice struct {
+	seed uint64
+	n    atomic.Uint64
+}
+
+func (d *dice) roll() *rand.Rand { return rand.New(rand.NewPCG(d.seed, d.n.Add(1))) }
+
+// pause lets others run: mostly not at all, at times for longer than they need.
+func (d *dice) pause() {
+	r := d.roll()
+	switch n := r.IntN(100); {
+	case n < 60:
+	case n < 85:
+		runtime.Gosched()
+	case n < 98:
+		time.Sleep(time.Duration(r.IntN(300)) * time.Microsecond)
+	default:
+		time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
+	}
+}
+
+// pausingCache pauses before and after everything.
+type pausingCache struct {
+	Cache
+	dice *dice
+}
+
+func (c pausingCache) Read(ctx context.Context, ids []string) ([][]byte, error) {
+	c.dice.pause()
+	defer c.dice.pause()
+	return c.Cache.Read(ctx, ids)
+}
+
+func (c pausingCache) Lease(ctx context.Context, id string, lease, over []byte, ttl time.Duration) ([]byte, error) {
+	c.dice.pause()
+	defer c.dice.pause()
+	return c.Cache.Lease(ctx, id, lease, over, ttl)
+}
+
+func (c pausingCache) Fill(ctx context.Context, id string, lease, entry []byte, ttl time.Duration) (bool, error) {
+	c.dice.pause()
+	defer c.dice.pause()
+	return c.Cache.Fill(ctx, id, lease, entry, ttl)
+}
+
+func (c pausingCache) Drop(ctx context.Context, ids []string) error {
+	c.dice.pause()
+	defer c.dice.pause()
+	return c.Cache.Drop(ctx, ids)
+}
+
+// model is a run: two processes in front of one database.
+type model struct {
+	t      *testing.T
+	s      guardStore
+	db     *modelDB
+	dice   *dice
+	guards []*Guard[string]
+	ids    [10]atomic.Pointer[string] // the rows in use; now and then one is left for a new one
+	fresh  atomic.Int64
+}
+
+var errInjected = errors.New("injected")
+
+func (m *model) load(_ context.Context, id string) (string, error) {
+	m.dice.pause()
+	v := m.db.row(id).now()
+	m.dice.pause()
+	switch {
+	case m.dice.roll().IntN(200) == 0:
+		return "", errInjected
+	case v == "":
+		return "", ErrNotFound
+	}
+	return v, nil
+}
+
+func (m *model) newID() *string {
+	id := fmt.Sprint("row ", m.fresh.Add(1))
+	return &id
+}
+
+// step does one random thing.
+func (m *model) step() {
+	r := m.dice.roll()
+	slot := &m.ids[r.IntN(len(m.ids))]
+	id := *slot.Load()
+	guard := func() *Guard[string] { return m.guards[r.IntN(len(m.guards))] }
+	row := m.db.row(id)
+	switch n := r.IntN(1000); {
+	case n < 750:
+		m.get(guard(), id, r.IntN(50) == 0)
+	case n < 930:
+		register := func() error { return guard().Register(m.t.Context(), id) }
+		invalidate := func() error { return guard().Invalidate(m.t.Context(), id) }
+		if row.now() == "" {
+			row.tell(m.t, m.db, register)
+			m.dice.pause()
+			row.commit(m.db, id, true)
+			m.dice.pause()
+			row.tell(m.t, m.db, register)
+			return
+		}
+		row.commit(m.db, id, r.IntN(3) > 0)
+		m.dice.pause()
+		row.tell(m.t, m.db, invalidate)
+	case n < 950:
+		m.s.raw.del(id)
+	case n < 965:
+		m.s.raw.set(id, []byte("V{"), time.Second)
+	case n < 970:
+		m.s.raw.set(id, []byte("foreign"), 2*time.Millisecond)
+	case n < 990:
+		if m.s.client != nil {
+			_ = m.s.client.PExpire(m.t.Context(), m.s.prefix+id, time.Millisecond).Err()
+		}
+	default:
+		slot.Store(m.newID())
+	}
+}
+
+// get checks a Get against what the row was from the latest news of it on.
+func (m *model) get(g *Guard[string], id string, hurry bool) {
+	ctx := m.t.Context()
+	if hurry {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 500*time.Microsecond)
+		defer cancel()
+	}
+	row := m.db.row(id)
+	since := row.toldAt()
+	v, err := g.Get(ctx, id)
+	until := m.db.clock.Add(1)
+	switch {
+	case errors.Is(err, errInjected), errors.Is(err, context.DeadlineExceeded):
+		return
+	case err != nil && !errors.Is(err, ErrNotFound):
+		m.t.Error(err)
+		return
+	}
+	if !row.was(v, since, until) {
+		m.t.Errorf("Get(%q) at %d returned %q, %v, which it was not since %d: %v", id, until, v, err, since, row.states)
+	}
+}
+
+// run does n things in some goroutines.
+func (m *model) run(n int) {
+	var left atomic.Int64
+	left.Store(int64(n))
+	var all sync.WaitGroup
+	for range 8 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for left.Add(-1) >= 0 && !m.t.Failed() {
+				m.step()
+			}
+		}()
+	}
+	all.Wait()
+}
+
+// settled checks, with nothing under way, that whatever is cached is how things
+// are, and that this is what a Get returns.
+func (m *model) settled() {
+	m.t.Helper()
+	for _, g := range m.guards {
+		eventually(m.t, "no load is under way", func() bool { return len(g.flights.slots) == 0 && queueLength(g) == 0 })
+	}
+	for i := int64(1); i <= m.fresh.Load(); i++ {
+		id := fmt.Sprint("row ", i)
+		want := m.db.row(id).now()
+		entry, _ := m.s.raw.get(id)
+		switch entryTag(entry) {
+		case tagValue:
+			require.Contains(m.t, []string{fmt.Sprintf("V%q", want), "V{"}, string(entry), "cached under %q", id)
+		case tagNull:
+			require.Empty(m.t, want, "%q is cached as absent", id)
+		}
+	}
+	for i := range m.ids {
+		id := *m.ids[i].Load()
+		for _, g := range m.guards {
+			for {
+				v, err := g.Get(m.t.Context(), id)
+				if errors.Is(err, errInjected) || errors.Is(err, context.DeadlineExceeded) {
+					continue
+				}
+				require.Equal(m.t, m.db.row(id).now(), v)
+				require.Equal(m.t, v == "", errors.Is(err, ErrNotFound))
+				break
+			}
+		}
+	}
+}
+
+// modelOps is how much a run does, unless BLOOM_MODEL_OPS says so.
+func modelOps(t *testing.T, def int) int {
+	if s := os.Getenv("BLOOM_MODEL_OPS"); s != "" {
+		n, err := strconv.Atoi(s)
+		require.NoError(t, err)
+		return n
+	}
+	if raceEnabled || testing.Short() {
+		def /= 4
+	}
+	return def
+}
+
+// Random Gets, inserts, updates and deletes by two processes, with loads and cache
+// calls that dawdle at random and a cache that loses entries: no Get returns what
+// the row was before news of its change had gone out, and nothing stale stays.
+func TestGuardModel(t *testing.T) {
+	run := func(t *testing.T, s guardStore, other Cache, ops int) {
+		const rounds = 10
+		m := &model{t: t, s: s, db: &modelDB{rows: map[string]*modelRow{}}, dice: &dice{seed: testSeed(t).Uint64()}}
+		for i := range m.ids {
+			m.ids[i].Store(m.newID())
+		}
+		m.guards = append(m.guards, newTestGuard(t, s, m.load, nil))
+		s.cache = pausingCache{other, m.dice}
+		m.guards = append(m.guards, newTestGuard(t, s, m.load, &GuardOptions[string]{LoadTimeout: 50 * time.Millisecond}))
+		for range rounds {
+			m.run(ops / rounds)
+			m.settled()
+			if s.client != nil {
+				requireLifetimes(t, s.client, s.prefix)
+			}
+			if t.Failed() {
+				return
+			}
+		}
+		for i, g := range m.guards {
+			stats := g.Stats()
+			t.Logf("guard %d: %+v", i, stats)
+			require.Positive(t, stats.Hits)
+			require.Positive(t, stats.Loads)
+			require.Positive(t, stats.SharedLoads)
+			require.Positive(t, stats.Rejected)
+			require.Less(t, stats.Fills, stats.Loads, "some leases were lost in time")
+		}
+	}
+	redistest.Each(t, func(t *testing.T, target redistest.Target) {
+		ops := 100_000
+		if !target.Real {
+			ops = 4000
+		}
+		s := redisStore(t, target, Classic)
+		run(t, s, NewRedisCache(target.Client(t), s.prefix), modelOps(t, ops))
+	})
+	t.Run("memory", func(t *testing.T) {
+		s := memoryStore(t)
+		run(t, s, s.cache, modelOps(t, 100_000))
+	})
+}
