@@ -125,13 +125,13 @@ func (b *Bitmap) addBoth(ctx context.Context, items []string, added []bool, at *
 
 // addArgs are the arguments of lua/add.lua.
 func addArgs(items []string, geometries ...*geometry) []any {
-	args := []any{magicLive, magicStaging, magicMarker, offFingerprint}
+	args := []any{magicLive, magicStaging, magicMarker, offVersion}
 	for _, g := range geometries {
 		if g == nil {
-			args = append(args, "", 0, 0, "")
+			args = append(args, "", "", 0, 0, "")
 			continue
 		}
-		args = append(args, g.trailer(), g.size, g.params.Hashes, g.packOffsets(items))
+		args = append(args, g.fixed(), g.trailer(), g.size, g.params.Hashes, g.packOffsets(items))
 	}
 	return args
 }

@@ -222,22 +222,33 @@ func TestGuardRepliesLostForGood(t *testing.T) {
 	})
 }
 
-// An Invalidate that fails still keeps this process's loads from filling.
+// An Invalidate that fails still keeps this process's loads from filling, and its
+// Gets from joining them.
 func TestGuardFailedInvalidateForgets(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, target redistest.Target) {
-		s, proxy := proxiedStore(t, target, withoutRetries)
-		l := newStepLoader(t)
-		g := newTestGuard(t, s, l.load, nil)
-		first := goGet(t.Context(), g, "a")
-		load := l.next()
-		proxy.Intercept(redistest.First(redistest.CutRequest, "del"))
-		require.Error(t, g.Invalidate(t.Context(), "a"))
-		s.requireTag(t, "a", tagLease, 2*defaultLoadTimeout)
-		second := goGet(t.Context(), g, "a")
-		l.next().found("new")
-		requireAnswer(t, got[string]{"new", nil}, second)
-		load.found("old")
-		requireAnswer(t, got[string]{"old", nil}, first)
-		requireState(t, s, got[string]{"new", nil}, g)
+		for _, oldFirst := range []bool{true, false} {
+			s, proxy := proxiedStore(t, target, withoutRetries)
+			l := newStepLoader(t)
+			g := newTestGuard(t, s, l.load, nil)
+			first := goGet(t.Context(), g, "a")
+			load := l.next()
+			proxy.Intercept(redistest.First(redistest.CutRequest, "del"))
+			require.Error(t, g.Invalidate(t.Context(), "a"))
+			s.requireTag(t, "a", tagLease, 2*defaultLoadTimeout)
+			second := goGet(t.Context(), g, "a")
+			next := l.next()
+			if oldFirst {
+				load.found("old")
+				requireAnswer(t, got[string]{"old", nil}, first)
+				s.requireTag(t, "a", tagLease, 2*defaultLoadTimeout)
+			}
+			next.found("new")
+			requireAnswer(t, got[string]{"new", nil}, second)
+			if !oldFirst {
+				load.found("old")
+				requireAnswer(t, got[string]{"old", nil}, first)
+			}
+			requireState(t, s, got[string]{"new", nil}, g)
+		}
 	})
 }

@@ -162,6 +162,12 @@ func (h *header) encode(magic string) []byte {
 	return b
 }
 
+// fixed is what never changes of a header with this geometry, magic aside.
+func (g *geometry) fixed() []byte {
+	h := header{geom: g}
+	return h.encode(magicLive)[offVersion : offChecksum+8]
+}
+
 // parseHeader reads the first bytes of a live filter's string. The errors are
 // ErrNotReady where there is no filter, and ErrCorrupt where there is something
 // else, or a header in which anything does not fit.

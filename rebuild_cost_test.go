@@ -3,6 +3,7 @@ package bloom
 import (
 	"fmt"
 	"iter"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -83,6 +84,31 @@ func TestRebuildSendsNoEmptyChunks(t *testing.T) {
 	require.LessOrEqual(t, full, 7, "one item has seven bits")
 	require.Greater(t, empty, full)
 	rebuildRequireAll(t, f, []string{"row"})
+}
+
+// The builder keeps one filter in memory, and not the items.
+func TestRebuildKeepsNoItems(t *testing.T) {
+	const n = 300_000 // some 10 MB of strings
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	b := rebuildOwn(t, redistest.Shared(t), Blocked)
+	before, most := heap(), uint64(0)
+	report, err := b.open(t, b.config(n)).Rebuild(t.Context(), func(yield func(string, error) bool) {
+		rebuildNumbered(n)(func(item string, err error) bool {
+			if strings.HasSuffix(item, "99999") {
+				most = max(most, heap())
+			}
+			return yield(item, err)
+		})
+	}, rebuildQuick())
+	require.NoError(t, err)
+	require.EqualValues(t, n, report.Items)
+	require.Positive(t, most)
+	require.Less(t, int64(most)-int64(before), int64(2*report.Bytes+(1<<20)))
 }
 
 // rebuildNumbered yields n items.

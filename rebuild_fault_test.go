@@ -177,6 +177,30 @@ func TestRebuildPublishesOnce(t *testing.T) {
 	}
 }
 
+// A lease that cannot be renewed ends the rebuild, source included.
+func TestRebuildCannotRenew(t *testing.T) {
+	b := newRebuildFaults(t, redistest.Shared(t), Classic)
+	content := b.content(t)
+	b.proxy.Intercept(func(args []string) redistest.Action {
+		if rebuildScriptOf(args) == "renew" {
+			return redistest.CutRequest
+		}
+		return redistest.Pass
+	})
+	const lease = minLease
+	stopped := false
+	_, err := b.slow.Rebuild(t.Context(), func(yield func(string, error) bool) {
+		for end := time.Now().Add(10 * lease); yield("row", nil) && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		stopped = true
+	}, &RebuildOptions{Settle: -1, Lease: lease})
+	require.True(t, stopped)
+	require.ErrorIs(t, err, ErrRebuildRefused)
+	require.ErrorContains(t, err, "lease not renewed")
+	b.requireUntouched(t, content)
+}
+
 // A server that is out of reach for the whole of the publication: it says that it
 // does not know, and what was live is live.
 func TestRebuildNeverReachesPublication(t *testing.T) {

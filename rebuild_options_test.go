@@ -70,6 +70,31 @@ func TestRebuildSizes(t *testing.T) {
 	}
 }
 
+// The layout is Config's, or the live filter's where Config says nothing at all.
+func TestRebuildLayouts(t *testing.T) {
+	for _, c := range []struct {
+		live Layout
+		cfg  Config
+		want Layout
+	}{
+		{Classic, Config{}, Classic}, {Blocked, Config{}, Blocked}, {Blocked, Config{FPRate: 0.02}, Blocked},
+		{Classic, Config{Layout: Blocked}, Blocked}, {Blocked, Config{Capacity: 100}, Classic},
+		{Classic, Config{Capacity: 100, Layout: Blocked}, Blocked},
+	} {
+		rebuildBitmaps(t, func(t *testing.T, b rebuildBed) {
+			if b.layout != c.live {
+				return
+			}
+			b.built(t, 100, []string{"row"})
+			report, err := b.open(t, c.cfg).Rebuild(t.Context(), rebuildSource([]string{"row"}), rebuildQuick())
+			require.NoError(t, err)
+			require.Equal(t, c.want, report.Params.Layout, "%+v over %v", c.cfg, c.live)
+			require.EqualValues(t, 100, report.Params.Capacity)
+			rebuildRequireAll(t, b.open(t, Config{}), []string{"row"})
+		})
+	}
+}
+
 // What cannot be meant is refused before anything is done, with the value and what
 // is allowed.
 func TestRebuildRefusesOptions(t *testing.T) {

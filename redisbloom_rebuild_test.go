@@ -364,7 +364,7 @@ func TestModuleRebuildLate(t *testing.T) {
 					require.Len(t, replies, 1)
 					require.False(t, strings.HasPrefix(replies[0], "-"), replies[0])
 					require.True(t, before == b.content(t, key), "%s, %s: %q", what, name, replies[0])
-					if strings.Contains(replies[0], "open") {
+					if strings.Contains(replies[0], "open") && name != "published" && name != "used" {
 						continue // it is in the way of others until its lease ends
 					}
 					require.Equal(t, state, b.buildState(t, key), "%s, %s", what, name)

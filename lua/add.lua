@@ -4,16 +4,17 @@
 -- one geometry with one seed.
 --
 -- KEYS: filter, companion
--- ARGV: live magic, staging magic, marker magic, offset of the fingerprint,
---       then for the filter and for staging each: fingerprint ('' if
---       unknown), size of the string, k, bit offsets of all items, 4 bytes each;
---       then, where the filter is damaged and only staging shall be written, '1'
+-- ARGV: live magic, staging magic, marker magic, where in the header the bytes
+--       begin that never change, then for the filter and for staging each: those
+--       bytes ('' if unknown), fingerprint, size of the string, k, bit offsets of
+--       all items, 4 bytes each; then, where the filter is damaged and only staging
+--       shall be written, '1'
 -- Answers {'added', one '0' or '1' (a bit was new) an item}, {'missing'} (no
 -- filter), {'staged'} (no filter, but staging has the items now), {'filter'}
 -- (another one than the caller knows), {'staging', its header} or {'companion'}
 -- (a foreign key).
-local function same(key, fingerprint, size)
-  return redis.call('GETRANGE', key, ARGV[4], ARGV[4] + 7) == fingerprint
+local function same(key, fixed, fingerprint, size)
+  return redis.call('GETRANGE', key, ARGV[4], ARGV[4] + #fixed - 1) == fixed
     and redis.call('GETRANGE', key, -8, -1) == fingerprint
     and redis.call('STRLEN', key) == tonumber(size)
 end
@@ -34,20 +35,20 @@ local function set(key, k, offsets)
   return table.concat(added)
 end
 
-local staging_only = ARGV[13] == '1'
+local staging_only = ARGV[15] == '1'
 local magic = staging_only and '' or redis.call('GETRANGE', KEYS[1], 0, 7)
 local missing = magic == '' or magic == ARGV[3]
-if not missing and not (magic == ARGV[1] and same(KEYS[1], ARGV[5], ARGV[6])) then
+if not missing and not (ARGV[5] ~= '' and magic == ARGV[1] and same(KEYS[1], ARGV[5], ARGV[6], ARGV[7])) then
   return {'filter'}
 end
 local staged = redis.call('GETRANGE', KEYS[2], 0, 7)
 if staged ~= '' then
   if staged ~= ARGV[2] then
     return {'companion'}
-  elseif ARGV[5] ~= '' and same(KEYS[2], ARGV[5], ARGV[6]) then
-    set(KEYS[2], ARGV[7], ARGV[8])
-  elseif ARGV[9] ~= '' and same(KEYS[2], ARGV[9], ARGV[10]) then
-    set(KEYS[2], ARGV[11], ARGV[12])
+  elseif ARGV[5] ~= '' and same(KEYS[2], ARGV[5], ARGV[6], ARGV[7]) then
+    set(KEYS[2], ARGV[8], ARGV[9])
+  elseif ARGV[10] ~= '' and same(KEYS[2], ARGV[10], ARGV[11], ARGV[12]) then
+    set(KEYS[2], ARGV[13], ARGV[14])
   else
     return {'staging', redis.call('GETRANGE', KEYS[2], 0, 191)}
   end
@@ -55,4 +56,4 @@ end
 if missing then
   return {staged == '' and 'missing' or 'staged'}
 end
-return {'added', set(KEYS[1], ARGV[7], ARGV[8])}
+return {'added', set(KEYS[1], ARGV[8], ARGV[9])}
