@@ -54,19 +54,14 @@ func damage(t *testing.T, f func(*testing.T, damaged)) {
 // other time first by an Add of a handle that knows no better.
 func (d damaged) put(t *testing.T, value string) {
 	t.Helper()
-	d.store(t, value)
+	require.NoError(t, d.rdb.Set(t.Context(), d.key, d.whole, 0).Err())
+	require.NoError(t, d.warm.Ready(t.Context()))
+	require.NoError(t, d.rdb.Set(t.Context(), d.key, value, 0).Err())
 	if rand.IntN(2) == 0 {
 		_, err := d.warm.Add(t.Context(), "new")
 		requireDamaged(t, err, value)
 	}
 	d.check(t, value)
-}
-
-func (d damaged) store(t *testing.T, value string) {
-	t.Helper()
-	require.NoError(t, d.rdb.Set(t.Context(), d.key, d.whole, 0).Err())
-	require.NoError(t, d.warm.Ready(t.Context()))
-	require.NoError(t, d.rdb.Set(t.Context(), d.key, value, 0).Err())
 }
 
 // check requires that value, which stands at the key and is not whole, is found
@@ -193,12 +188,7 @@ func TestHeaderFlips(t *testing.T) {
 			bit := random.IntN(88 * 8) // the part that never changes
 			flipped := []byte(d.whole)
 			flipped[bit/8] ^= 0x80 >> (bit % 8)
-			if at := bit / 8; at < 8 || at >= 64 && at < 72 {
-				d.put(t, string(flipped)) // magic or fingerprint, which every Add looks at
-				continue
-			}
-			d.store(t, string(flipped))
-			d.check(t, string(flipped))
+			d.put(t, string(flipped))
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -82,7 +83,11 @@ func TestGivesUp(t *testing.T) {
 			require.True(t, maybe, what)
 			require.Error(t, err, what)
 			require.Greater(t, trips.N(), int64(3), what)
-			require.LessOrEqual(t, trips.N(), int64(2*(1+3)), "%s: a question and a header, four times", what)
+			limit := int64(2 * (1 + 3)) // a question and a header, four times
+			if strings.HasPrefix(what, "Add") {
+				limit += 1 + 4 // staging, and whether that was published meanwhile
+			}
+			require.LessOrEqual(t, trips.N(), limit, what)
 		}
 	})
 }

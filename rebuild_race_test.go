@@ -155,6 +155,12 @@ func TestRebuildMeetsAdder(t *testing.T) {
 			require.NoError(t, open(t, b, 300).abort(t.Context()))
 			*next = open(t, b, 400)
 		},
+		"opened anew at each try": func(t *testing.T, b rebuildBed, next *build, n uint64) {
+			if *next != nil {
+				require.NoError(t, (*next).abort(t.Context()))
+			}
+			*next = open(t, b, 300+n)
+		},
 		"replaced at each try": func(t *testing.T, b rebuildBed, next *build, n uint64) {
 			if *next != nil {
 				publish(t, *next)
@@ -167,11 +173,16 @@ func TestRebuildMeetsAdder(t *testing.T) {
 				b.built(t, 200, rebuildItems("row ", 20))
 				var next build
 				tries := uint64(0)
-				adder := b.hooked(t, Config{}, addScript, 2, func() {
+				times := 1
+				switch name {
+				case "replaced at each try": // the filter too, which an adder follows three times
+					times = 2
+				case "opened anew at each try": // it goes on until its context ends
+					times = 5
+				}
+				adder := b.hooked(t, Config{}, addScript, times, func() {
 					tries++
-					if tries == 1 || name == "replaced at each try" {
-						meanwhile(t, b, &next, tries)
-					}
+					meanwhile(t, b, &next, tries)
 				})
 				require.NoError(t, adder.Ready(t.Context()), "it knows the filter")
 				_, err := adder.Add(t.Context(), "item")

@@ -231,6 +231,28 @@ func TestModuleForeignFilter(t *testing.T) {
 	})
 }
 
+// The same where it comes between the look and the change, and of the same size.
+func TestModuleForeignFilterMeanwhile(t *testing.T) {
+	moduleBeds(t, func(t *testing.T, b *moduleBed) {
+		for name, change := range map[string]func(*Filter) error{
+			"reset": func(f *Filter) error { return f.Reset(t.Context()) },
+			"drop":  func(f *Filter) error { return f.Drop(t.Context()) },
+		} {
+			key := b.key(t)
+			b.made(t, key, 100, "a")
+			rdb := b.client(t)
+			rdb.AddHook(moduleBefore(changeScript, func() {
+				require.NoError(t, b.rdb.Del(t.Context(), key).Err())
+				b.foreign(t, key, 0.01, 100+sentinelCount, []any{"NONSCALING"}, "theirs")
+			}))
+			err := change(moduleFilter(t, rdb, key, Config{}, nil))
+			require.ErrorIs(t, err, ErrNotReady, name)
+			require.ErrorContains(t, err, "Adopt", name)
+			require.EqualValues(t, 1, b.card(t, key), name)
+		}
+	})
+}
+
 // A part of the sentinels proves nothing: not yet whole.
 func TestModuleSomeSentinels(t *testing.T) {
 	moduleBeds(t, func(t *testing.T, b *moduleBed) {

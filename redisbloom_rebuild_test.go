@@ -64,6 +64,9 @@ func TestModuleRebuildState(t *testing.T) {
 			require.EqualValues(t, 3, report.Generation)
 			require.EqualValues(t, 100, report.Params.Capacity)
 			b.requireBuilt(t, key, "3")
+			_, err = f.Rebuild(t.Context(), rebuildSource(rows[:10]), rebuildQuick())
+			require.ErrorIs(t, err, ErrRebuildRefused)
+			b.requireBuilt(t, key, "3") // of the live one, as before
 
 			for _, o := range []*RebuildOptions{ // none is satisfied by what is there
 				{Settle: -1, MaxAge: time.Microsecond}, {Settle: -1, MaxAge: time.Hour, Capacity: 101},

@@ -270,6 +270,43 @@ func TestModuleResetMeanwhile(t *testing.T) {
 	})
 }
 
+// While a rebuild runs, what would disturb it is refused; Drop ends it.
+func TestModuleChangeDuringRebuild(t *testing.T) {
+	rows := moduleItems("row", 20)
+	moduleBeds(t, func(t *testing.T, b *moduleBed) {
+		for _, live := range []bool{true, false} {
+			key := b.key(t)
+			if live {
+				b.made(t, key, 100, "old")
+			}
+			f := b.filter(t, key, Config{Capacity: 100}, nil)
+			report, err := f.Rebuild(t.Context(), rebuildMidway(rows, func() {
+				create, reset := f.CreateEmpty(t.Context()), f.Reset(t.Context())
+				if live {
+					require.NoError(t, create, "it attaches")
+					require.ErrorIs(t, reset, ErrRebuilding)
+				} else {
+					require.ErrorIs(t, create, ErrRebuilding)
+					require.ErrorIs(t, reset, ErrNotReady)
+				}
+				_, err := f.Rebuild(t.Context(), rebuildUnread(t), rebuildQuick())
+				require.ErrorIs(t, err, ErrRebuilding)
+				require.ErrorContains(t, err, " ms")
+				_, err = f.Add(t.Context(), "added")
+				require.Equal(t, live, err == nil, "%v", err)
+			}), rebuildQuick())
+			require.NoError(t, err)
+			require.EqualValues(t, 1, report.Generation)
+			moduleRequire(t, f, true, append(rows, "added")...)
+
+			_, err = f.Rebuild(t.Context(), rebuildMidway(rows, func() { require.NoError(t, f.Drop(t.Context())) }), rebuildQuick())
+			require.ErrorIs(t, err, ErrRebuildRefused)
+			moduleFails(t, f, ErrNotReady)
+			b.requireNone(t, key)
+		}
+	})
+}
+
 // The keys of two filters never are the same.
 func TestModuleTicketIsItsOwn(t *testing.T) {
 	for _, key := range []string{"a{t}b", "orders", "{t}", "{t}b"} {
