@@ -26,13 +26,6 @@ func mustNew(t testing.TB, b bloom.Backend, cfg bloom.Config) *bloom.Filter {
 	return f
 }
 
-func mustParams(t testing.TB, n uint64, p float64, layout bloom.Layout) bloom.Params {
-	t.Helper()
-	params, err := bloom.NewParams(n, p, layout)
-	require.NoError(t, err)
-	return params
-}
-
 // attached returns a handle that has not read anything yet.
 func attached(t testing.TB, rdb redis.Cmdable, key string) *bloom.Filter {
 	t.Helper()
