@@ -18,9 +18,9 @@ import (
 func TestConformance(t *testing.T) {
 	t.Run("bitmap", func(t *testing.T) {
 		redistest.Each(t, func(t *testing.T, s redistest.Target) {
-			rdb := s.Client(t)
+			rdb, prefix := s.Client(t), redistest.Key(t) // another one at each -count
 			bloomtest.RunBackend(t, func(t *testing.T) bloom.Backend {
-				return bloom.NewBitmap(rdb, t.Name())
+				return bloom.NewBitmap(rdb, prefix+t.Name())
 			})
 		})
 	})

@@ -69,7 +69,7 @@ type Guard[V any] struct {
 	load   Loader[V]
 	opts   GuardOptions[V]
 
-	bitmap   *Bitmap             // set where it and the cache are read in one round trip
+	rides    rider               // set where it and the cache are read in one round trip
 	remote   *RedisCache         // likewise
 	reserved map[string]struct{} // ids whose cache key is one of the filter's keys
 
@@ -150,6 +150,11 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
+// rider is a backend whose read takes other commands along, see existsWith.
+type rider interface {
+	existsWith(ctx context.Context, item string, riders ...redis.Cmder) (bool, error)
+}
+
 // joinTrips finds out whether filter and cache can be read in one round trip, and
 // which ids an attacker could name the filter's own keys by.
 func (g *Guard[V]) joinTrips() {
@@ -162,10 +167,13 @@ func (g *Guard[V]) joinTrips() {
 	case *Bitmap:
 		own = filterKeys(b.key)
 		if b.conn.sameServer(&c.conn) {
-			g.bitmap, g.remote = b, c
+			g.rides, g.remote = b, c
 		}
 	case *RedisBloom:
 		own = append(filterKeys(b.key), b.ticket)
+		if b.conn.sameServer(&c.conn) {
+			g.rides, g.remote = b, c
+		}
 	}
 	// Another client may reach the same server, so these are left alone too.
 	g.reserved = map[string]struct{}{}
@@ -246,11 +254,11 @@ func (g *Guard[V]) read(ctx context.Context, id string) (r reading) {
 		r.maybe, r.filterErr = g.filter.Exists(ctx, id)
 		return r
 	}
-	if g.bitmap == nil {
+	if g.rides == nil {
 		return g.readApart(ctx, id)
 	}
 	cmd := g.remote.readCmd(ctx, id)
-	r.maybe, r.filterErr = g.bitmap.existsWith(ctx, id, redis.Cmder(cmd))
+	r.maybe, r.filterErr = g.rides.existsWith(ctx, id, redis.Cmder(cmd))
 	if contextError(ctx) != nil {
 		return r // cmd may be on its way yet
 	}
