@@ -111,8 +111,12 @@ func (b *Bitmap) addBoth(ctx context.Context, items []string, added []bool, at *
 		case status == "filter":
 			b.stale(g)
 		case status == "staging" && len(reply) == 2:
+			known := at.staging
 			if at.staging, err = stagingGeometry(reply[1]); err != nil {
 				return fmt.Errorf("a rebuild fills %q: %w", b.next, err)
+			}
+			if known == nil || known.fingerprint != at.staging.fingerprint {
+				reread-- // no fault: a rebuild opened anew; the caller's context bounds that
 			}
 		case status == "companion":
 			return fmt.Errorf("%q holds a foreign string: %w", b.next, ErrCorrupt)

@@ -71,6 +71,7 @@ func TestModuleSize(t *testing.T) {
 // What a rebuild says beforehand is right for sizes and rates of any kind.
 func TestModulePredictedSize(t *testing.T) {
 	moduleBeds(t, func(t *testing.T, b *moduleBed) {
+		b.once(t)
 		for _, rate := range []float64{0.25, 0.125, 0.0625, 0.2, 0.03, 1.0 / 3e3, 1e-9, minFPRate} {
 			for _, capacity := range []uint64{1, 2, 61, 1000, 4097} {
 				key := b.key(t)
@@ -220,9 +221,7 @@ func moduleCount(got []bool) (n int) {
 func TestModuleMeasuredRate(t *testing.T) {
 	const capacity, probes = 20_000, 200_000
 	moduleBeds(t, func(t *testing.T, b *moduleBed) {
-		if b.resp == 2 && raceEnabled {
-			t.Skip("once is enough here")
-		}
+		b.once(t)
 		f := b.made(t, b.key(t), capacity)
 		added, err := f.AddMulti(t.Context(), moduleItems("member", capacity))
 		require.NoError(t, err)
@@ -248,6 +247,7 @@ func TestModuleMeasuredRate(t *testing.T) {
 // F14).
 func TestModuleLargeBatch(t *testing.T) {
 	moduleBeds(t, func(t *testing.T, b *moduleBed) {
+		b.once(t)
 		n := 100_000
 		if !b.real() {
 			n = 20_000

@@ -50,6 +50,13 @@ func newModuleBed(t *testing.T, b *moduleBed) *moduleBed {
 	return b
 }
 
+// once skips a slow test's second run where everything takes ten times as long.
+func (b *moduleBed) once(t *testing.T) {
+	if raceEnabled && b.resp == 2 {
+		t.Skip("one protocol is enough with the race detector")
+	}
+}
+
 func (b *moduleBed) real() bool { return b.mini == nil }
 
 // client returns another client, as another process has.

@@ -23,6 +23,7 @@ var moduleOddItems = []string{
 
 func TestModuleOddItems(t *testing.T) {
 	moduleBeds(t, func(t *testing.T, b *moduleBed) {
+		b.once(t)
 		for _, batch := range []bool{false, true} {
 			f := b.filter(t, b.key(t), Config{Capacity: 200, FPRate: 1e-9}, nil)
 			require.NoError(t, f.CreateEmpty(t.Context()))
@@ -77,6 +78,7 @@ func TestModuleAdded(t *testing.T) {
 
 func TestModuleOddKeys(t *testing.T) {
 	moduleBeds(t, func(t *testing.T, b *moduleBed) {
+		b.once(t)
 		names := []string{"a{b}c", "{b}", "with spaces ", "日本 ä", "nul\x00nul", "\xff\xfe", "line\r\n", "NONSCALING", strings.Repeat("k", 5000)}
 		keys := make([]string, len(names))
 		for i, name := range names {
