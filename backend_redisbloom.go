@@ -64,11 +64,13 @@ var (
 	luaTicket string
 	//go:embed lua/rb_change.lua
 	luaChange string
+	//go:embed lua/rb_size.lua
+	luaSize string
 	//go:embed lua/rb_add.lua
 	luaModuleAdd string
 
 	ticketScript    = newScript(luaTicket)
-	changeScript    = newScript(luaChange)
+	changeScript    = newScript(luaSize + luaChange)
 	moduleAddScript = newScript(luaModuleAdd)
 )
 
@@ -274,7 +276,7 @@ type moduleChange struct {
 // somebody else was faster.
 func (b *RedisBloom) apply(ctx context.Context, c moduleChange) (string, error) {
 	life := createWait.Milliseconds()
-	ticket, err := b.conn.evalStrings(ctx, ticketScript, []string{b.ticket}, randomToken(), life)
+	ticket, err := b.conn.evalStrings(ctx, ticketScript, []string{b.ticket}, randomToken(), life, c.name)
 	if err != nil {
 		return "", b.keyError(err)
 	}

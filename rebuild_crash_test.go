@@ -189,7 +189,7 @@ func (town *rebuildTown) insert(t *testing.T, rows []string) {
 func (town *rebuildTown) rebuild(t *testing.T, maxAge time.Duration) (RebuildReport, error) {
 	t.Helper()
 	return town.open(t, town.config(town.job.Capacity)).Rebuild(t.Context(), rebuildRows(t.Context(), town.rdb, town.key+" table"),
-		&RebuildOptions{Settle: -1, MaxAge: maxAge, Lease: minLease})
+		&RebuildOptions{Settle: -1, MaxAge: maxAge})
 }
 
 // A builder that is killed at any moment leaves the live filter whole, is in the
@@ -280,6 +280,7 @@ func (town *rebuildTown) requireWhole(t *testing.T) string {
 // with MaxAge waits and then skips.
 func TestRebuildTwoProcesses(t *testing.T) {
 	town := newRebuildTown(t, redistest.Start(t), Classic)
+	town.job.Lease = defaultLease // nobody dies
 	job := town.job
 	job.PauseAt, job.Gate = "merge", town.key+" gate"
 	first := rebuildStart(t, job)

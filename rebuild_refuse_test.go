@@ -258,7 +258,17 @@ func TestRebuildSurvivesEviction(t *testing.T) {
 	})
 }
 
-// A lease that cannot be renewed ends the rebuild, source included.
+// rebuildStops yields until it is told to stop, or for a long time.
+func rebuildStops(yield func(string, error) bool) bool {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if !yield("row", nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// A lease that is lost ends the rebuild, source included.
 func TestRebuildLosesLease(t *testing.T) {
 	rebuildBeds(t, func(t *testing.T, b rebuildBed) {
 		items := rebuildItems("row ", 100)
@@ -266,11 +276,8 @@ func TestRebuildLosesLease(t *testing.T) {
 		stopped := false
 		_, err := f.Rebuild(t.Context(), func(yield func(string, error) bool) {
 			require.NoError(t, b.open(t, Config{}).Drop(t.Context()))
-			for end := time.Now().Add(10 * time.Second); yield("row", nil) && time.Now().Before(end); {
-				time.Sleep(time.Millisecond)
-			}
-			stopped = true
-		}, &RebuildOptions{Settle: -1, Lease: minLease})
+			stopped = rebuildStops(yield)
+		}, &RebuildOptions{Settle: -1, Lease: 2 * minLease})
 		require.True(t, stopped)
 		require.ErrorIs(t, err, ErrRebuildRefused)
 		require.ErrorContains(t, err, "gone, or another builder")

@@ -74,42 +74,45 @@ func (b *RedisBloom) whyUnsealed(ctx context.Context) error {
 // Add puts item into the filter, and into the one that a rebuild is filling.
 func (b *RedisBloom) Add(ctx context.Context, item string) (bool, error) {
 	added := [1]bool{true}
-	err := b.addChunk(ctx, []string{item}, added[:])
+	_, err := b.addChunk(ctx, []string{item}, added[:])
 	return added[0], err
 }
 
-// AddMulti adds all items, chunk by chunk. With ErrFull it goes on: items that
-// are in already need no room. added is true for the items that were refused.
+// AddMulti adds all items, chunk by chunk. It goes on where items were refused, since
+// those that are in already need no room, and where there is no filter but staging:
+// what a rebuild publishes must have all of them. added is true where an item was
+// refused.
 func (b *RedisBloom) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 	added := allTrue(len(items))
-	var full error
+	var failed error
 	for from := 0; from < len(items); from += maxModuleItems {
 		to := min(len(items), from+maxModuleItems)
-		err := b.addChunk(ctx, items[from:to], added[from:to])
-		if err != nil && !errors.Is(err, ErrFull) {
-			return added, errors.Join(full, err)
+		goOn, err := b.addChunk(ctx, items[from:to], added[from:to])
+		if err != nil && !goOn {
+			return added, errors.Join(failed, err)
 		}
-		if full == nil {
-			full = err
+		if failed == nil {
+			failed = err
 		}
 	}
-	return added, full
+	return added, failed
 }
 
 // addChunk adds some items by one script. added is written for the items whose
-// outcome is known.
-func (b *RedisBloom) addChunk(ctx context.Context, items []string, added []bool) error {
+// outcome is known. goOn says that more items may have another outcome than an error,
+// or are wanted by a rebuild.
+func (b *RedisBloom) addChunk(ctx context.Context, items []string, added []bool) (goOn bool, err error) {
 	args := make([]any, 0, 1+sentinelCount+len(items))
 	args = appendStrings(appendStrings(append(args, sentinelCount), sentinels), items)
 	reply, err := b.conn.evalStrings(ctx, moduleAddScript, []string{b.key, b.next, b.build}, args...)
 	if err != nil {
-		return b.keyError(err)
+		return false, b.keyError(err)
 	}
 	switch {
-	case reply[0] == "missing":
-		return b.whyUnsealed(ctx)
+	case reply[0] == "missing" || reply[0] == "staged":
+		return reply[0] == "staged", b.whyUnsealed(ctx)
 	case reply[0] != "added" || len(reply) != 3 || len(reply[1]) > len(items):
-		return fmt.Errorf("add script answered %.100q", reply)
+		return false, fmt.Errorf("add script answered %.100q", reply)
 	}
 	known := 0
 	for i, digit := range []byte(reply[1]) {
@@ -119,11 +122,11 @@ func (b *RedisBloom) addChunk(ctx context.Context, items []string, added []bool)
 		}
 	}
 	if known == len(items) {
-		return nil
+		return true, nil
 	}
 	if problem := reply[2]; problem != "" && !isFullText(problem) {
-		return fmt.Errorf("%d of %d items not added: %s", len(items)-known, len(items), problem)
+		return true, fmt.Errorf("%d of %d items not added: %s", len(items)-known, len(items), problem)
 	}
-	return fmt.Errorf("%d of %d items not added: make the filter anew with more capacity, or let it scale: %w",
+	return true, fmt.Errorf("%d of %d items not added: make the filter anew with more capacity, or let it scale: %w",
 		len(items)-known, len(items), ErrFull)
 }

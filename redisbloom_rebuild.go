@@ -29,7 +29,7 @@ var (
 	//go:embed lua/rb_publish.lua
 	luaModulePublish string
 
-	moduleOpenScript    = newScript(luaNow + luaModuleOpen)
+	moduleOpenScript    = newScript(luaNow + luaSize + luaModuleOpen)
 	moduleBatchScript   = newScript(luaModuleBatch)
 	moduleRenewScript   = newScript(luaModuleRenew)
 	modulePublishScript = newScript(luaModulePublish)
@@ -55,12 +55,16 @@ func (b *RedisBloom) openBuild(ctx context.Context, w wish) (build, RebuildRepor
 		if err != nil {
 			return nil, RebuildReport{}, err
 		}
-		want, good, err := b.decide(w, live)
+		want, maxAge, err := b.decide(w, live)
 		if err != nil {
 			return nil, RebuildReport{}, err
 		}
+		size, published := "", ""
+		if live != nil {
+			size, published = strconv.FormatUint(live.bytes, 10), live.published
+		}
 		args := []any{random, formatRate(want.FPRate), want.Capacity + sentinelCount, b.scaling,
-			w.lease.Milliseconds(), good, w.maxAge.Microseconds()}
+			w.lease.Milliseconds(), size, published, maxAge.Microseconds()}
 		reply, err := b.conn.evalStrings(ctx, moduleOpenScript, b.rebuildKeys(), appendStrings(args, sentinels)...)
 		if err != nil {
 			return nil, RebuildReport{}, b.keyError(err)
@@ -91,8 +95,8 @@ func (b *RedisBloom) liveState(ctx context.Context) (*moduleState, error) {
 	return s, err
 }
 
-// decide says what to build, and the token of the generation that would do.
-func (b *RedisBloom) decide(w wish, live *moduleState) (want Config, good string, err error) {
+// decide says what to build, and how old what is live may be to do, 0 if it doesn't.
+func (b *RedisBloom) decide(w wish, live *moduleState) (want Config, maxAge time.Duration, err error) {
 	var now *Params
 	if live != nil {
 		p := live.params()
@@ -102,16 +106,16 @@ func (b *RedisBloom) decide(w wish, live *moduleState) (want Config, good string
 		now = &p
 	}
 	if want, err = w.resolve(now); err != nil {
-		return want, "", err
+		return want, 0, err
 	}
 	if err := b.Check(want); err != nil {
-		return want, "", err
+		return want, 0, err
 	}
-	if w.maxAge > 0 && live != nil && live.sealed() && live.capacity >= want.Capacity+sentinelCount &&
+	if live != nil && live.published != "" && live.sealed() && live.capacity >= want.Capacity+sentinelCount &&
 		live.rate <= want.FPRate*(1+rateSlack) {
-		good = live.published
+		maxAge = w.maxAge
 	}
-	return want, good, nil
+	return want, maxAge, nil
 }
 
 func (b *RedisBloom) rebuildKeys() []string { return []string{b.key, b.next, b.build} }

@@ -253,27 +253,30 @@ func moduleFails(t testing.TB, f *Filter, target error) []string {
 	return texts
 }
 
-// moduleHook calls functions before commands of a client.
+// moduleHook calls functions before calls of a script.
 type moduleHook struct {
 	script *script
-	once   *sync.Once
-	f      func()
+	first  func()
+	each   func()
 }
 
 // moduleBefore calls f before the first call of a script.
-func moduleBefore(s *script, f func()) redis.Hook { return moduleHook{s, new(sync.Once), f} }
+func moduleBefore(s *script, f func()) *moduleHook {
+	return &moduleHook{script: s, first: sync.OnceFunc(f), each: func() {}}
+}
 
-func (h moduleHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *moduleHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (h moduleHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h *moduleHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if args := cmd.Args(); len(args) > 1 && args[0] == "evalsha" && args[1] == h.script.sha {
-			h.once.Do(h.f)
+			h.first()
+			h.each()
 		}
 		return next(ctx, cmd)
 	}
 }
 
-func (h moduleHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h *moduleHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }

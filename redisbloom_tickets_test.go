@@ -182,7 +182,7 @@ func TestModuleTicketLeft(t *testing.T) {
 			key := b.key(t)
 			c.before(t, b, key)
 			r := NewRedisBloom(b.rdb, key, c.opts)
-			left, err := r.conn.evalStrings(t.Context(), ticketScript, []string{r.ticket}, randomToken(), createWait.Milliseconds())
+			left, err := r.conn.evalStrings(t.Context(), ticketScript, []string{r.ticket}, randomToken(), createWait.Milliseconds(), "create")
 			require.NoError(t, err)
 			require.LessOrEqual(t, b.pttl(t, r.ticket), createWait)
 			require.Positive(t, b.pttl(t, r.ticket))
@@ -268,6 +268,21 @@ func TestModuleResetMeanwhile(t *testing.T) {
 			moduleRequire(t, f, false, "a", "row")
 		}
 	})
+}
+
+// Drop frees memory, so it must work where there is none left. Its scripts need the
+// module only for a filter that is there.
+func TestModuleDropAtMaxMemory(t *testing.T) {
+	rdb := redistest.Start(t, "--maxmemory", "1").Client(t)
+	r := NewRedisBloom(rdb, "orders", nil)
+	_, err := r.apply(t.Context(), moduleChange{name: "create", rate: 0.01, capacity: 100})
+	require.ErrorContains(t, err, "OOM")
+	status, err := r.apply(t.Context(), moduleChange{name: "drop"})
+	require.NoError(t, err)
+	require.Equal(t, "done", status)
+	ttl, err := rdb.PTTL(t.Context(), r.ticket).Result()
+	require.NoError(t, err)
+	require.Positive(t, ttl)
 }
 
 // While a rebuild runs, what would disturb it is refused; Drop ends it.

@@ -3,8 +3,8 @@
 --
 -- KEYS: filter, companion (staging), a rebuild's state
 -- ARGV: number of sentinels, sentinels, items
--- Answers {'missing'} (no filter with sentinels; staging, if any, has the items)
--- or {'added', a digit an item, text of the first error}: '0' was there, '1'
+-- Answers {'missing'} (no filter with sentinels), {'staged'} (nor that, but staging
+-- has the items) or {'added', a digit an item, text of the first error}: '0' was there, '1'
 -- added, 'E' refused; fewer digits than items where the filter stopped at one.
 local count = tonumber(ARGV[1])
 local items, sentinels = {}, {}
@@ -38,7 +38,7 @@ if token then
 end
 for _, found in ipairs(redis.call('BF.MEXISTS', KEYS[1], unpack(sentinels))) do
   if found == 0 then
-    return {'missing'}
+    return {token and 'staged' or 'missing'}
   end
 end
 local digits, problem = insert(KEYS[1])

@@ -4,7 +4,7 @@
 -- KEYS: filter, companion, tickets, a rebuild's state
 -- ARGV: ticket, milliseconds that tickets live, 'create' | 'reset' | 'adopt' |
 --       'drop', rate, capacity, expansion (0: NONSCALING), TTL in milliseconds (0:
---       none), BF.INFO's Size of the filter that the caller saw, sentinels
+--       none), size of the filter that the caller saw, sentinels
 -- Answers 'done', 'lost' (the ticket is spent), 'staging' (a rebuild runs),
 -- 'changed' (the filter is not the one that the caller saw) or 'full' (no room for
 -- sentinels).
@@ -52,16 +52,6 @@ local function sealed()
   return true
 end
 
--- The size stands for capacity and rate.
-local function seen()
-  local info = redis.call('BF.INFO', filter)
-  for i = 1, #info, 2 do
-    if (info[i].ok or info[i]) == 'Size' then
-      return tostring(info[i + 1]) == ARGV[8]
-    end
-  end
-end
-
 local exists = redis.call('EXISTS', filter) == 1
 if change == 'drop' then
   if exists and not sealed() then
@@ -71,7 +61,7 @@ if change == 'drop' then
   return done()
 end
 if change == 'adopt' then
-  if not exists or not seen() or redis.call('BF.CARD', filter) == 0 then
+  if size(filter) ~= ARGV[8] or redis.call('BF.CARD', filter) == 0 then
     return 'changed'
   end
   if not seal(filter) then
@@ -87,7 +77,7 @@ if redis.call('EXISTS', companion) == 1 then
 end
 local ttl = tonumber(ARGV[7])
 if change == 'create' and exists
-  or change == 'reset' and not (exists and sealed() and seen()) then
+  or change == 'reset' and not (sealed() and size(filter) == ARGV[8]) then
   return 'changed'
 end
 if change == 'reset' then

@@ -4,10 +4,12 @@
 --
 -- KEYS: filter, staging, state
 -- ARGV: 16 random bytes, rate, capacity, expansion (0: NONSCALING), lease in
---       milliseconds, token of the published generation that would do if it is
---       young enough ('' for none), how old it may be in microseconds, sentinels
--- Answers {'open', token}, {'busy', milliseconds left}, {'young'}, {'changed'},
--- {'done'} or {'unsealed'} (a filter of another program).
+--       milliseconds, size and published token of the filter that the caller saw
+--       ('' for none), how old in microseconds that may be to do (0: it doesn't),
+--       sentinels
+-- Answers {'open', token}, {'busy', milliseconds left}, {'young'}, {'changed'} (the
+-- filter is not the one that the caller saw), {'done'} or {'unsealed'} (a filter of
+-- another program).
 local live, staging, state = KEYS[1], KEYS[2], KEYS[3]
 local published = redis.call('HGET', state, 'published') or ''
 if string.sub(published, 1, 16) == ARGV[1] then
@@ -15,7 +17,7 @@ if string.sub(published, 1, 16) == ARGV[1] then
 end
 local card = redis.call('BF.CARD', live) -- refuses keys of another type
 if redis.call('EXISTS', live) == 1 then
-  for i = 8, #ARGV do
+  for i = 9, #ARGV do
     if redis.call('BF.EXISTS', live, ARGV[i]) == 0 then
       return {'unsealed'}
     end
@@ -30,12 +32,13 @@ if redis.call('EXISTS', staging) == 1 then
   redis.call('PEXPIRE', state, ARGV[5])
   return {'open', token}
 end
-if ARGV[6] ~= '' then
-  if published ~= ARGV[6] then
-    return {'changed'}
-  end
+local seen = size(live)
+if seen ~= ARGV[6] or seen ~= '' and published ~= ARGV[7] then
+  return {'changed'}
+end
+if ARGV[8] ~= '0' then
   local time = redis.call('TIME')
-  if time[1] * 1000000 + time[2] - tonumber(redis.call('HGET', state, 'created')) < tonumber(ARGV[7]) then
+  if time[1] * 1000000 + time[2] - tonumber(redis.call('HGET', state, 'created')) < tonumber(ARGV[8]) then
     return {'young'}
   end
 end
