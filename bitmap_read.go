@@ -72,12 +72,16 @@ func (b *Bitmap) ExistsMulti(ctx context.Context, items []string) ([]bool, error
 	return exists, nil
 }
 
-// existsWith is Exists in one round trip with commands of the caller's, which
-// have been executed unless ctx has ended.
-func (b *Bitmap) existsWith(ctx context.Context, item string, riders ...redis.Cmder) (bool, error) {
-	exists := [1]bool{true}
-	err := b.existsChunk(ctx, []string{item}, exists[:], riders...)
-	return exists[0], err
+// existsWith asks about as many of the first items as go into one round trip, see
+// rider.
+func (b *Bitmap) existsWith(ctx context.Context, items []string, riders []redis.Cmder) ([]bool, error) {
+	k := maxHashes // while the filter has not been seen
+	if g := b.geom.Load(); g != nil {
+		k = g.params.Hashes
+	}
+	n := min(len(items), chunkItems(k, readChunkBits))
+	exists := allTrue(n)
+	return exists, b.existsChunk(ctx, items[:n], exists, riders[:n]...)
 }
 
 // existsChunk asks about some items in one round trip, and again, whole, where

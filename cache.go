@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,20 +75,26 @@ func (c *RedisCache) check() error {
 
 func (c *RedisCache) key(id string) string { return c.prefix + id }
 
-// Read gets the entries in one round trip.
+// maxCacheKeys bounds what one round trip asks for.
+const maxCacheKeys = 1000
+
+// Read gets the entries, a thousand in a round trip.
 func (c *RedisCache) Read(ctx context.Context, ids []string) ([][]byte, error) {
-	cmds := make([]redis.Cmder, len(ids))
-	for i, id := range ids {
-		cmds[i] = c.readCmd(ctx, id)
-	}
-	if err := c.conn.do(ctx, cmds...); err != nil {
-		return nil, err
-	}
-	entries := make([][]byte, len(ids))
-	for i, cmd := range cmds {
-		var err error
-		if entries[i], err = readEntry(cmd.(*redis.StringCmd)); err != nil {
+	entries := make([][]byte, 0, len(ids))
+	for chunk := range slices.Chunk(ids, maxCacheKeys) {
+		cmds := make([]redis.Cmder, len(chunk))
+		for i, id := range chunk {
+			cmds[i] = c.readCmd(ctx, id)
+		}
+		if err := c.conn.do(ctx, cmds...); err != nil {
 			return nil, err
+		}
+		for _, cmd := range cmds {
+			entry, err := readEntry(cmd.(*redis.StringCmd))
+			if err != nil {
+				return nil, err
+			}
+			entries = append(entries, entry)
 		}
 	}
 	return entries, nil
@@ -120,22 +127,76 @@ func (c *RedisCache) Fill(ctx context.Context, id string, lease, entry []byte, t
 	return n == int64(1), err
 }
 
-// Drop deletes the keys in one round trip. DEL needs no memory, so it works on a
-// server that is full.
-func (c *RedisCache) Drop(ctx context.Context, ids []string) error {
-	cmds := make([]redis.Cmder, len(ids))
+// leaseMany is Lease for many ids in one round trip.
+func (c *RedisCache) leaseMany(ctx context.Context, ids []string, leases [][]byte, ttl time.Duration) ([][]byte, []error) {
+	found, errs := make([][]byte, len(ids)), make([]error, len(ids))
+	cmds := c.evalEach(ctx, leaseScript, ids, errs, func(i int) []any {
+		return []any{leases[i], "", ttl.Milliseconds()}
+	})
+	for i, cmd := range cmds {
+		text, err := cmd.Text()
+		found[i], errs[i] = []byte(text), err
+	}
+	return found, errs
+}
+
+// fillMany is Fill for many ids in one round trip.
+func (c *RedisCache) fillMany(
+	ctx context.Context, ids []string, leases, entries [][]byte, ttls []time.Duration,
+) ([]bool, []error) {
+	filled, errs := make([]bool, len(ids)), make([]error, len(ids))
+	cmds := c.evalEach(ctx, fillScript, ids, errs, func(i int) []any {
+		return []any{leases[i], entries[i], ttls[i].Milliseconds()}
+	})
+	for i, cmd := range cmds {
+		n, err := cmd.Int()
+		filled[i], errs[i] = n == 1, err
+	}
+	return filled, errs
+}
+
+// evalEach runs a script for each id, or tells in errs why it can't be known
+// whether it has.
+func (c *RedisCache) evalEach(
+	ctx context.Context, s *script, ids []string, errs []error, args func(i int) []any,
+) []*redis.Cmd {
+	keys, all := make([]string, len(ids)), make([][]any, len(ids))
 	for i, id := range ids {
-		cmds[i] = redis.NewIntCmd(ctx, "del", c.key(id))
+		keys[i], all[i] = c.key(id), args(i)
 	}
-	if err := c.conn.do(ctx, cmds...); err != nil {
-		return err
+	cmds, err := c.conn.evalEach(ctx, s, keys, all)
+	if err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+		return nil
 	}
-	for _, cmd := range cmds {
-		if err := cmd.Err(); err != nil {
+	return cmds
+}
+
+// Drop deletes the keys, a thousand in a round trip. DEL needs no memory, so it
+// works on a server that is full. After an error it goes on: what can be dropped
+// shall be.
+func (c *RedisCache) Drop(ctx context.Context, ids []string) error {
+	var failed error
+	for chunk := range slices.Chunk(ids, maxCacheKeys) {
+		cmds := make([]redis.Cmder, len(chunk))
+		for i, id := range chunk {
+			cmds[i] = redis.NewIntCmd(ctx, "del", c.key(id))
+		}
+		if err := c.conn.do(ctx, cmds...); err != nil {
 			return err
 		}
+		for _, cmd := range cmds {
+			if err := cmd.Err(); err != nil && failed == nil {
+				failed = err
+			}
+		}
+		if isOutage(failed) {
+			break
+		}
 	}
-	return nil
+	return failed
 }
 
 // MemoryCache is a [Cache] in this process, for tests and for services of one

@@ -177,47 +177,6 @@ func ExampleFilter_Exists() {
 	// true true
 }
 
-// Writes in the order that keeps the guard right.
-func ExampleGuard_Register() {
-	rdb, stop := testClient()
-	defer stop()
-	ctx, db := context.Background(), newProducts("1")
-
-	filter, err := bloom.New(bloom.NewBitmap(rdb, "{products}"), bloom.Config{Capacity: 1_000})
-	if err != nil {
-		log.Fatal(err)
-	}
-	guard, err := bloom.NewGuard(filter, bloom.NewRedisCache(rdb, "product:"), db.Product, &bloom.GuardOptions[Product]{
-		TTL:     10 * time.Minute,
-		NullTTL: 30 * time.Second,
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer guard.Close(ctx)
-
-	insert := func(p Product) error {
-		// BEGIN; INSERT …
-		if err := guard.Register(ctx, p.ID); err != nil {
-			return err // ROLLBACK: an unregistered row would be denied
-		}
-		db.Insert(p)                     // COMMIT
-		return guard.Register(ctx, p.ID) // drops a "no such row" cached meanwhile
-	}
-	update := func(p Product) error {
-		db.Insert(p) // UPDATE …; COMMIT. Likewise DELETE
-		return guard.Invalidate(ctx, p.ID)
-	}
-
-	fmt.Println(insert(Product{ID: "2", Name: "Lamp"}), update(Product{ID: "2", Name: "Desk lamp"}))
-	p, err := guard.Get(ctx, "2")
-	fmt.Println(p.Name, err)
-
-	// Output:
-	// <nil> <nil>
-	// Desk lamp <nil>
-}
-
 // The calls of many goroutines share round trips.
 func ExampleNewBitmap_autoPipeliner() {
 	rdb, stop := testClient()

@@ -22,6 +22,7 @@ type flight[V any] struct {
 	begun     bool   // the load has begun, or is about to
 	token     []byte // the lease that it holds; nil: none
 	forgotten bool   // an Invalidate came: not joined, never filled
+	audit     bool   // the filter denied the id to all who joined
 
 	done  chan struct{} // closed when value and err are set
 	value V
@@ -41,45 +42,77 @@ func (fs *flights[V]) init(maxLoads int) {
 	fs.byID = map[string][]*flight[V]{}
 }
 
-// join returns the flight that a miss may have the result of, or a new one that
-// the caller must launch; queued says that it has to wait for a slot first.
-// blind is a miss whose own read of the cache failed.
-func (fs *flights[V]) join(id string, seen, over []byte, blind bool) (f *flight[V], launch, queued bool, err error) {
+// miss is an id whose row has to be loaded, and what its Get read.
+type miss struct {
+	id    string
+	seen  []byte // the cache's entry
+	blind bool   // the cache's read failed
+	audit bool   // the filter denied the id
+}
+
+// join returns for each miss the flight that it may have the result of. Those that
+// are launched are new: the caller must fly them, with one slot for all; queued
+// says that it has to be waited for. Where the slots are taken and as many wait,
+// there is [ErrOverloaded] and nothing is launched, and the joined are nil that
+// would have been.
+func (fs *flights[V]) join(ms ...miss) (joined, launched []*flight[V], queued bool, err error) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if f := fs.open(id, seen, blind); f != nil {
-		return f, false, false, nil
+	joined = make([]*flight[V], len(ms))
+	for i, m := range ms {
+		if joined[i] = fs.open(m); joined[i] == nil {
+			launched = append(launched, newFlight[V](m))
+		}
+	}
+	if len(launched) == 0 {
+		return joined, nil, false, nil
 	}
 	select {
 	case fs.slots <- struct{}{}:
 	default:
 		if fs.queue >= cap(fs.slots) {
-			return nil, false, false, ErrOverloaded
+			return joined, nil, false, ErrOverloaded
 		}
 		fs.queue++
 		queued = true
 	}
-	f = &flight[V]{id: id, over: over, blind: blind, done: make(chan struct{})}
-	fs.byID[id] = append(fs.byID[id], f)
-	return f, true, queued, nil
+	next := 0
+	for i, f := range joined {
+		if f == nil {
+			f = launched[next]
+			next++
+			joined[i] = f
+			fs.byID[f.id] = append(fs.byID[f.id], f)
+		}
+	}
+	return joined, launched, queued, nil
+}
+
+func newFlight[V any](m miss) *flight[V] {
+	f := &flight[V]{id: m.id, blind: m.blind, audit: m.audit, done: make(chan struct{})}
+	if entryTag(m.seen) == tagValue {
+		f.over = m.seen
+	}
+	return f
 }
 
 // open returns the flight that a miss may join, or nil. It wants fs.mu held.
-func (fs *flights[V]) open(id string, seen []byte, blind bool) (waiting *flight[V]) {
-	for _, f := range fs.byID[id] {
+func (fs *flights[V]) open(m miss) *flight[V] {
+	var waiting *flight[V]
+	for _, f := range fs.byID[m.id] {
 		switch {
 		case !f.begun:
 			waiting = f
-		case f.token == nil && blind:
+		case f.token == nil && m.blind, f.token != nil && bytes.Equal(m.seen, f.token):
 			// Without a lease a reader of a cache that answers may know of a later
 			// Invalidate; one that saw nothing knows of none.
-			return f
-		case f.token != nil && bytes.Equal(seen, f.token):
+			f.audit = f.audit && m.audit
 			return f
 		}
 	}
 	if waiting != nil {
 		waiting.late = waiting.asked
+		waiting.audit = waiting.audit && m.audit
 	}
 	return waiting
 }
@@ -123,6 +156,23 @@ func (fs *flights[V]) begin(f *flight[V], token []byte) (other *flight[V], again
 	}
 	f.begun, f.token = true, token
 	return nil, false
+}
+
+// beginAlone marks the load as begun under token, or without a lease, unless that
+// takes asking again or waiting for another flight.
+func (fs *flights[V]) beginAlone(f *flight[V], token []byte) bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if token != nil && f.overtaken {
+		return false
+	}
+	for _, o := range fs.byID[f.id] {
+		if o != f && o.begun && bytes.Equal(o.token, token) {
+			return false
+		}
+	}
+	f.begun, f.token = true, token
+	return true
 }
 
 // unleased returns an earlier flight of the id that loads without a lease.
@@ -178,6 +228,19 @@ func (fs *flights[V]) isForgotten(f *flight[V]) bool {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	return f.forgotten
+}
+
+func (fs *flights[V]) isAudit(f *flight[V]) bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return f.audit
+}
+
+// requeue counts a flight that waits for a slot after all.
+func (fs *flights[V]) requeue() {
+	fs.mu.Lock()
+	fs.queue++
+	fs.mu.Unlock()
 }
 
 // unqueue counts a flight that got its slot.

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Loader reads one row from the database. For an id that has no row it returns
@@ -52,6 +48,24 @@ type GuardOptions[V any] struct {
 	// Validate, if set, refuses malformed and non-canonical ids ("007", "+7")
 	// before anything else happens. Its error is returned.
 	Validate func(id string) error
+	// AuditRate is the share of the filter's certain "no"s whose ids are loaded all
+	// the same. A row found there is an anomaly: a Register was left out, or the
+	// filter is damaged or was never loaded. It is returned, and its id added to
+	// the filter. 0 means at most one audit a second; negative means none; at most
+	// 1. Three anomalies in 64 audits, and the filter is not trusted any more: its
+	// "no"s are let through (FailClosed: are errors) until no row was found behind
+	// one for 30 s, nor in the last 64 audits.
+	AuditRate float64
+	// OnAnomaly, if set, hears of anomalies, one at a time and in a goroutine of
+	// its own. If it takes longer than they come, some are left out; Stats counts
+	// them all.
+	OnAnomaly func(Anomaly)
+	// LoadMulti, if set, loads for GetMulti: up to 500 distinct ids a call, which
+	// takes one of MaxLoads. An id that it leaves out of its map has no row. Beside
+	// an error those rows count that are in the map, and nothing is known of the
+	// others, unless it is ErrNotFound. Like Loader it must not read from a lagging
+	// replica. If nil, GetMulti calls Loader for each id, at most MaxLoads/2 at once.
+	LoadMulti func(ctx context.Context, ids []string) (map[string]V, error)
 }
 
 // Guard answers lookups by id from a cache, in front of a database that the
@@ -75,6 +89,8 @@ type Guard[V any] struct {
 
 	flights flights[V]
 	tasks   tasks
+	audits  audits
+	reports reports
 	healing chan struct{}
 	stats   guardCounters
 }
@@ -112,6 +128,8 @@ func NewGuard[V any](f *Filter, c Cache, load Loader[V], opts *GuardOptions[V]) 
 	g := &Guard[V]{filter: f, cache: c, load: load, opts: o, healing: make(chan struct{}, maxHeals)}
 	g.flights.init(o.MaxLoads)
 	g.tasks.init()
+	g.audits.init(o.AuditRate)
+	g.reports.init(o.OnAnomaly, &g.tasks)
 	g.joinTrips()
 	return g, nil
 }
@@ -138,6 +156,9 @@ func (o *GuardOptions[V]) complete() error {
 			o.LoadTimeout, minLoadTimeout, maxLoadTimeout, ErrInvalidParams)
 	case o.MaxLoads < 0:
 		return fmt.Errorf("bloom: MaxLoads %d: want at least 1: %w", o.MaxLoads, ErrInvalidParams)
+	case !(o.AuditRate <= 1):
+		return fmt.Errorf("bloom: AuditRate %v: want at most 1 (0: one a second, negative: none): %w",
+			o.AuditRate, ErrInvalidParams)
 	}
 	o.Jitter = max(o.Jitter, 0)
 	return nil
@@ -147,40 +168,6 @@ func setDefault[T comparable](v *T, def T) {
 	var zero T
 	if *v == zero {
 		*v = def
-	}
-}
-
-// rider is a backend whose read takes other commands along, see existsWith.
-type rider interface {
-	existsWith(ctx context.Context, item string, riders ...redis.Cmder) (bool, error)
-}
-
-// joinTrips finds out whether filter and cache can be read in one round trip, and
-// which ids an attacker could name the filter's own keys by.
-func (g *Guard[V]) joinTrips() {
-	c, ok := g.cache.(*RedisCache)
-	if !ok {
-		return
-	}
-	var own []string
-	switch b := g.filter.backend.(type) {
-	case *Bitmap:
-		own = filterKeys(b.key)
-		if b.conn.sameServer(&c.conn) {
-			g.rides, g.remote = b, c
-		}
-	case *RedisBloom:
-		own = append(filterKeys(b.key), b.ticket)
-		if b.conn.sameServer(&c.conn) {
-			g.rides, g.remote = b, c
-		}
-	}
-	// Another client may reach the same server, so these are left alone too.
-	g.reserved = map[string]struct{}{}
-	for _, key := range own {
-		if id, ok := strings.CutPrefix(key, c.prefix); ok {
-			g.reserved[id] = struct{}{}
-		}
 	}
 }
 
@@ -205,6 +192,19 @@ func (g *Guard[V]) Get(ctx context.Context, id string) (V, error) {
 	if err := contextError(ctx); err != nil {
 		return none, getError(id, err)
 	}
+	v, done, err := g.decide(ctx, id, &r)
+	if !done {
+		v, err = g.miss(ctx, id, &r)
+	}
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		err = getError(id, err)
+	}
+	return v, err
+}
+
+// decide answers an id from what was read of it, or says that its row has to be
+// loaded.
+func (g *Guard[V]) decide(ctx context.Context, id string, r *reading) (v V, done bool, err error) {
 	denied := r.filterErr == nil && !r.maybe
 	switch entryTag(r.entry) {
 	case tagValue:
@@ -212,94 +212,39 @@ func (g *Guard[V]) Get(ctx context.Context, id string) (V, error) {
 			g.stats.hits.Add(1)
 			if denied {
 				g.stats.anomalies.Add(1)
-				g.heal(ctx, id)
+				g.heal(ctx, AnomalyCached, id)
 			}
-			return v, nil
+			return v, true, nil
 		}
 	case tagNull:
 		g.stats.nullHits.Add(1)
-		return none, ErrNotFound
+		return v, true, ErrNotFound
 	}
 	if denied {
-		g.stats.rejected.Add(1)
-		return none, ErrNotFound
+		picked, distrusted := g.audits.pick(), g.audits.distrusts()
+		if !picked && !distrusted {
+			g.stats.rejected.Add(1)
+			return v, true, ErrNotFound
+		}
+		r.audit = true
+		if distrusted {
+			r.filterErr = errDistrusted
+		}
+		if picked {
+			g.stats.audits.Add(1)
+			return v, false, nil
+		}
 	}
 	if err := errors.Join(r.filterErr, r.cacheErr); err != nil {
 		if g.opts.FailClosed {
-			return none, getError(id, err)
+			return v, true, err
 		}
 		g.stats.failOpens.Add(1)
 	}
-	v, err := g.miss(ctx, id, r)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		err = getError(id, err)
-	}
-	return v, err
+	return v, false, nil
 }
 
 func getError(id string, err error) error { return fmt.Errorf("bloom: get %q: %w", id, err) }
-
-// reading is what filter and cache said of an id.
-type reading struct {
-	maybe     bool
-	filterErr error
-	entry     []byte
-	cacheErr  error
-}
-
-// read asks filter and cache, in one round trip where they share a client.
-// Neither needs the other: each reply alone justifies its answer.
-func (g *Guard[V]) read(ctx context.Context, id string) (r reading) {
-	if g.isReserved(id) {
-		r.maybe, r.filterErr = g.filter.Exists(ctx, id)
-		return r
-	}
-	if g.rides == nil {
-		return g.readApart(ctx, id)
-	}
-	cmd := g.remote.readCmd(ctx, id)
-	r.maybe, r.filterErr = g.rides.existsWith(ctx, id, redis.Cmder(cmd))
-	if contextError(ctx) != nil {
-		return r // cmd may be on its way yet
-	}
-	r.filterErr = g.filter.wrap("look up in", r.filterErr)
-	r.entry, r.cacheErr = readEntry(cmd)
-	return r
-}
-
-// readApart asks two servers at once.
-func (g *Guard[V]) readApart(ctx context.Context, id string) (r reading) {
-	var wg sync.WaitGroup
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
-		defer func() {
-			if p := recover(); p != nil { // here nobody else could
-				r.cacheErr = panicError(p)
-			}
-		}()
-		r.entry, r.cacheErr = g.readCache(ctx, id)
-	}()
-	r.maybe, r.filterErr = g.filter.Exists(ctx, id)
-	wg.Wait()
-	return r
-}
-
-func (g *Guard[V]) readCache(ctx context.Context, id string) ([]byte, error) {
-	entries, err := g.cache.Read(ctx, []string{id})
-	if err != nil {
-		return nil, err
-	}
-	if len(entries) != 1 {
-		return nil, fmt.Errorf("cache answered %d entries for one id", len(entries))
-	}
-	return entries[0], nil
-}
-
-func (g *Guard[V]) isReserved(id string) bool {
-	_, ok := g.reserved[id]
-	return ok
-}
 
 // Register makes ids known that are being inserted: it adds them to the filter
 // and drops what is cached under them. Call it before the transaction commits,
@@ -347,25 +292,4 @@ func (g *Guard[V]) Close(ctx context.Context) error {
 		return fmt.Errorf("bloom: close guard: %w", err)
 	}
 	return nil
-}
-
-// heal adds an id to the filter that denied it although a row is cached. The
-// caller does not wait for it.
-func (g *Guard[V]) heal(ctx context.Context, id string) {
-	select {
-	case g.healing <- struct{}{}:
-	default:
-		return
-	}
-	started := g.tasks.start(func() {
-		defer func() { <-g.healing }()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.opts.LoadTimeout)
-		defer cancel()
-		if _, err := g.filter.Add(ctx, id); err == nil {
-			g.stats.heals.Add(1)
-		}
-	})
-	if !started {
-		<-g.healing
-	}
 }

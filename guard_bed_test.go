@@ -168,10 +168,16 @@ func isConnError(err error) bool {
 	return err != nil && !errors.As(err, &reply)
 }
 
-// newTestGuard returns a guard that is closed with the test.
+// newTestGuard returns a guard that is closed with the test. It makes no audits
+// unless told to, since those come by the clock.
 func newTestGuard[V any](t *testing.T, s guardStore, load Loader[V], opts *GuardOptions[V]) *Guard[V] {
 	t.Helper()
-	g, err := NewGuard(s.filter, s.cache, load, opts)
+	var o GuardOptions[V]
+	if opts != nil {
+		o = *opts
+	}
+	setDefault(&o.AuditRate, -1)
+	g, err := NewGuard(s.filter, s.cache, load, &o)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

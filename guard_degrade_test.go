@@ -374,7 +374,7 @@ func TestGuardCacheOfWrongLength(t *testing.T) {
 	s.cache = emptyReads{s.cache}
 	g := newTestGuard(t, s, rows(map[string]string{"a": "v"}), &GuardOptions[string]{FailClosed: true})
 	_, err := g.Get(t.Context(), "a")
-	require.ErrorContains(t, err, "0 entries for one id")
+	require.ErrorContains(t, err, "0 entries for 1 ids")
 }
 
 type emptyReads struct{ Cache }

@@ -4,26 +4,27 @@ import "sync/atomic"
 
 // GuardStats counts what a [Guard] has done since it was made, in this process.
 type GuardStats struct {
-	Gets          uint64 // calls of Get
+	Gets          uint64 // ids asked for: calls of Get, and distinct ids of GetMulti
 	Invalid       uint64 // Gets that Validate refused
 	Rejected      uint64 // Gets that the filter answered: certainly no such row
-	Hits          uint64 // values answered from the cache
-	NullHits      uint64 // "no such row" answered from the cache
-	Loads         uint64 // calls of the loader
-	LoadsNotFound uint64 // of them: no such row. Beside Rejected they measure the real false-positive rate
+	Hits          uint64 // Gets answered by a cached value
+	NullHits      uint64 // Gets answered by a cached "no such row"
+	Loads         uint64 // ids that were loaded: calls of Loader, and ids given to LoadMulti
+	LoadsNotFound uint64 // of them: no such row, audits left out. Divided by them and Rejected: the measured false-positive rate
 	LoadErrors    uint64 // of them: failed, panicked or took too long
 	SharedLoads   uint64 // Gets that waited for the load of another
-	FailOpens     uint64 // Gets let through because filter or cache could not answer
+	FailOpens     uint64 // Gets let through because filter or cache could not answer, or the filter is not trusted
 	Fills         uint64 // values and nulls stored
 	FillErrors    uint64 // values and nulls that could not be stored, or not be encoded
-	Anomalies     uint64 // rows seen behind a certain "no": a Register was left out, or the filter is damaged
+	Audits        uint64 // Gets of ids that the filter denied and that AuditRate chose to load all the same
+	Anomalies     uint64 // rows seen behind a certain "no", cached or loaded
 	Heals         uint64 // ids added to the filter because of that
 	Overloads     uint64 // Gets refused because too many loads ran and waited
 }
 
 type guardCounters struct {
 	gets, invalid, rejected, hits, nullHits, loads, loadsNotFound, loadErrors, sharedLoads,
-	failOpens, fills, fillErrors, anomalies, heals, overloads atomic.Uint64
+	failOpens, fills, fillErrors, audits, anomalies, heals, overloads atomic.Uint64
 }
 
 // Stats returns the counts so far.
@@ -42,6 +43,7 @@ func (g *Guard[V]) Stats() GuardStats {
 		FailOpens:     c.failOpens.Load(),
 		Fills:         c.fills.Load(),
 		FillErrors:    c.fillErrors.Load(),
+		Audits:        c.audits.Load(),
 		Anomalies:     c.anomalies.Load(),
 		Heals:         c.heals.Load(),
 		Overloads:     c.overloads.Load(),

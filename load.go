@@ -10,46 +10,69 @@ import (
 )
 
 // miss gets the row by a flight, and leaves when ctx ends.
-func (g *Guard[V]) miss(ctx context.Context, id string, r reading) (V, error) {
-	var none V
-	var over []byte
-	if entryTag(r.entry) == tagValue {
-		over = r.entry
+func (g *Guard[V]) miss(ctx context.Context, id string, r *reading) (V, error) {
+	joined, launched, queued, err := g.flights.join(r.miss(id))
+	if launched != nil {
+		g.launch(ctx, launched, queued, g.fly)
 	}
-	f, launch, queued, err := g.flights.join(id, r.entry, over, r.cacheErr != nil)
+	return g.await(ctx, joined[0], launched == nil, id, r, err)
+}
+
+func (r *reading) miss(id string) miss {
+	return miss{id: id, seen: r.entry, blind: r.cacheErr != nil, audit: r.audit}
+}
+
+// launch starts flights that have a slot, or a place in the queue.
+func (g *Guard[V]) launch(ctx context.Context, fs []*flight[V], queued bool, fly func(context.Context, []*flight[V])) {
+	ctx = context.WithoutCancel(ctx)
+	started := g.tasks.start(func() {
+		if queued {
+			g.flights.slots <- struct{}{}
+			g.flights.unqueue()
+		}
+		fly(ctx, fs)
+	})
+	if started {
+		return
+	}
+	if queued {
+		g.flights.unqueue()
+	} else {
+		<-g.flights.slots
+	}
+	for _, f := range fs {
+		var none V
+		g.flights.land(f, none, errClosed)
+	}
+}
+
+// await returns what a flight brings, or that there is none because of err.
+func (g *Guard[V]) await(ctx context.Context, f *flight[V], shared bool, id string, r *reading, err error) (v V, _ error) {
 	switch {
-	case err != nil:
+	case f == nil:
 		g.stats.overloads.Add(1)
-		return none, err
-	case !launch:
-		g.stats.sharedLoads.Add(1)
 	default:
-		ctx := context.WithoutCancel(ctx)
-		if !g.tasks.start(func() { g.fly(ctx, f, queued) }) {
-			if queued {
-				g.flights.unqueue()
-			} else {
-				<-g.flights.slots
-			}
-			g.flights.land(f, none, errClosed)
+		if shared {
+			g.stats.sharedLoads.Add(1)
+		}
+		select {
+		case <-f.done:
+			v, err = f.value, f.err
+		case <-ctx.Done():
+			err = ctx.Err()
 		}
 	}
-	select {
-	case <-f.done:
-		return f.value, f.err
-	case <-ctx.Done():
-		return none, ctx.Err()
+	if r.audit {
+		return g.audited(ctx, id, r, v, err)
 	}
+	return v, err
 }
 
 var errClosed = errors.New("guard is closed")
 
-// fly takes a flight from its slot to its landing.
-func (g *Guard[V]) fly(ctx context.Context, f *flight[V], queued bool) {
-	if queued {
-		g.flights.slots <- struct{}{}
-		g.flights.unqueue()
-	}
+// fly takes a flight that has a slot to its landing.
+func (g *Guard[V]) fly(ctx context.Context, fs []*flight[V]) {
+	f := fs[0]
 	var v V
 	err := errors.New("cache or codec ended its goroutine") // which skips the assignment below
 	defer func() { g.flights.land(f, v, err) }()
@@ -82,7 +105,7 @@ func (g *Guard[V]) perform(ctx context.Context, f *flight[V]) (v V, err error) {
 	ctx, cancel := context.WithTimeout(ctx, g.opts.LoadTimeout)
 	defer cancel()
 	slot = false // the loader's goroutine frees it
-	v, err = g.runLoader(ctx, f.id)
+	v, err = g.runLoader(ctx, f)
 	found := err == nil || errors.Is(err, ErrNotFound)
 	if l.token != nil && found && ctx.Err() == nil && !g.flights.isForgotten(f) {
 		g.fill(ctx, f, v, err)
@@ -115,6 +138,7 @@ func (g *Guard[V]) prepare(ctx context.Context, f *flight[V]) (l leased[V], othe
 // leased is what asking for a lease came to.
 type leased[V any] struct {
 	token []byte // the lease; nil: the cache gave none, so nothing may be filled
+	again bool   // the cache must be asked again, to replace what cannot be decoded
 
 	answered bool // instead, by an entry that came meanwhile
 	value    V
@@ -132,28 +156,38 @@ func (g *Guard[V]) lease(ctx context.Context, f *flight[V]) (none leased[V]) {
 	ctx, cancel := context.WithTimeout(ctx, g.opts.LoadTimeout)
 	defer cancel()
 	g.flights.ask(f)
-	lease, over := append([]byte{tagLease}, randomToken()...), f.over
+	lease, over := newLease(), f.over
 	for {
 		found, err := g.cache.Lease(ctx, f.id, lease, over, 2*g.opts.LoadTimeout)
 		if err != nil {
 			return none
 		}
-		switch entryTag(found) {
-		case tagLease:
-			return leased[V]{token: found}
-		case tagNull:
-			return leased[V]{answered: true, err: ErrNotFound, hits: &g.stats.nullHits}
-		case tagValue:
-			if v, err := g.decode(found); err == nil {
-				return leased[V]{answered: true, value: v, hits: &g.stats.hits}
-			}
-			if over == nil { // undecodable, and came meanwhile: replace that
-				over = found
-				continue
-			}
+		l := g.leasedBy(found)
+		if !l.again || over != nil {
+			return l
 		}
-		return none // another library's bytes are no lease: they may come again
+		over = found // which came meanwhile: replace it
 	}
+}
+
+func newLease() []byte { return append([]byte{tagLease}, randomToken()...) }
+
+// leasedBy reads the answer of Cache.Lease. Another library's bytes are no lease:
+// they may come again.
+func (g *Guard[V]) leasedBy(found []byte) (l leased[V]) {
+	switch entryTag(found) {
+	case tagLease:
+		l.token = found
+	case tagNull:
+		l = leased[V]{answered: true, err: ErrNotFound, hits: &g.stats.nullHits}
+	case tagValue:
+		v, err := g.decode(found)
+		if err != nil {
+			return leased[V]{again: true}
+		}
+		l = leased[V]{answered: true, value: v, hits: &g.stats.hits}
+	}
+	return l
 }
 
 // awaitUnleased waits for an earlier load of the id that has no lease either.
@@ -179,49 +213,68 @@ func (g *Guard[V]) fill(ctx context.Context, f *flight[V], v V, loadErr error) {
 	}
 }
 
-// runLoader calls the loader and gives up on it when ctx ends. The slot is free
-// when the loader has returned.
-func (g *Guard[V]) runLoader(ctx context.Context, id string) (v V, err error) {
+// runLoader loads one row, see call.
+func (g *Guard[V]) runLoader(ctx context.Context, f *flight[V]) (V, error) {
+	v, err := call(ctx, g, 1, func() (V, error) { return g.load(ctx, f.id) })
+	if err == nil {
+		err = checkRow(v)
+	}
+	return g.count(f, v, err)
+}
+
+// checkRow refuses a nil pointer.
+func checkRow[V any](v V) error {
+	if isNil(v) {
+		return fmt.Errorf("loader returned a nil %v and no error: want ErrNotFound for an id without a row",
+			reflect.TypeFor[V]())
+	}
+	return nil
+}
+
+// count counts what a load came to.
+func (g *Guard[V]) count(f *flight[V], v V, err error) (V, error) {
+	var none V
+	switch {
+	case err == nil:
+		return v, nil
+	case !errors.Is(err, ErrNotFound):
+		g.stats.loadErrors.Add(1)
+	case !g.flights.isAudit(f):
+		g.stats.loadsNotFound.Add(1)
+	}
+	return none, err
+}
+
+// call calls a loader of so many ids and gives up on it when ctx ends. The slot is
+// free when the loader has returned.
+func call[V, R any](ctx context.Context, g *Guard[V], ids int, load func() (R, error)) (R, error) {
 	type result struct {
-		v   V
+		r   R
 		err error
 	}
 	out := make(chan result, 1)
-	g.stats.loads.Add(1)
+	g.stats.loads.Add(uint64(ids))
 	g.tasks.add()
 	go func() {
 		defer g.tasks.end()
-		r := result{err: errors.New("loader ended its goroutine")}
+		res := result{err: errors.New("loader ended its goroutine")}
 		defer func() {
 			if p := recover(); p != nil {
-				r = result{err: panicError(p)}
+				res = result{err: panicError(p)}
 			}
 			<-g.flights.slots
-			out <- r
+			out <- res
 		}()
-		v, err := g.load(ctx, id)
-		if err == nil && isNil(v) {
-			err = fmt.Errorf("loader returned a nil %v and no error: want ErrNotFound for an id without a row",
-				reflect.TypeFor[V]())
-		}
-		r = result{v, err}
+		r, err := load()
+		res = result{r, err}
 	}()
 	select {
-	case r := <-out:
-		v, err = r.v, r.err
+	case res := <-out:
+		return res.r, res.err
 	case <-ctx.Done():
-		err = fmt.Errorf("load took longer than %v: %w", g.opts.LoadTimeout, ctx.Err())
+		var none R
+		return none, fmt.Errorf("load took longer than %v: %w", g.opts.LoadTimeout, ctx.Err())
 	}
-	if err == nil {
-		return v, nil
-	}
-	if errors.Is(err, ErrNotFound) {
-		g.stats.loadsNotFound.Add(1)
-	} else {
-		g.stats.loadErrors.Add(1)
-	}
-	var none V
-	return none, err
 }
 
 func panicError(p any) error { return fmt.Errorf("panic: %v\n%s", p, debug.Stack()) }

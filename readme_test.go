@@ -17,13 +17,15 @@ import (
 // and every example has an output that is compared.
 func TestReadmeBlocksAreExamples(t *testing.T) {
 	readme := readFile(t, "README.md")
-	file, err := parser.ParseFile(token.NewFileSet(), "example_test.go", nil, parser.ParseComments)
-	require.NoError(t, err)
-	for _, e := range doc.Examples([]*ast.File{file}...) {
-		require.True(t, e.Output != "" || e.EmptyOutput, "Example%s has no // Output:, so it never runs", e.Name)
+	var examples string
+	for _, name := range []string{"example_test.go", "example_guard_test.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		require.NoError(t, err)
+		for _, e := range doc.Examples([]*ast.File{file}...) {
+			require.True(t, e.Output != "" || e.EmptyOutput, "Example%s has no // Output:, so it never runs", e.Name)
+		}
+		examples += flush(readFile(t, name))
 	}
-
-	examples := flush(readFile(t, "example_test.go"))
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme, -1)
 	require.NotEmpty(t, blocks)
 	for _, b := range blocks {

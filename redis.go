@@ -142,6 +142,32 @@ func (c *conn) eval(ctx context.Context, s *script, keys []string, args ...any) 
 	return cmd.Result()
 }
 
+// evalEach runs s for each key, with its arguments, in one round trip, and one more
+// where the server does not know s. Each command carries its own outcome, unless
+// there is an error.
+func (c *conn) evalEach(ctx context.Context, s *script, keys []string, args [][]any) ([]*redis.Cmd, error) {
+	cmds := make([]*redis.Cmd, len(keys))
+	all := make([]redis.Cmder, len(keys))
+	for i, key := range keys {
+		cmds[i] = evalCmd(ctx, "evalsha", s.sha, []string{key}, args[i])
+		all[i] = cmds[i]
+	}
+	if err := c.do(ctx, all...); err != nil {
+		return nil, err
+	}
+	all = all[:0]
+	for i, key := range keys {
+		if isNoScript(cmds[i].Err()) {
+			cmds[i] = evalCmd(ctx, "eval", s.src, []string{key}, args[i])
+			all = append(all, cmds[i])
+		}
+	}
+	if len(all) == 0 {
+		return cmds, nil
+	}
+	return cmds, c.do(ctx, all...)
+}
+
 func evalCmd(ctx context.Context, name, script string, keys []string, args []any) *redis.Cmd {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, name, script, len(keys))

@@ -10,15 +10,17 @@ import (
 
 // Exists reports whether item may be in the filter.
 func (b *RedisBloom) Exists(ctx context.Context, item string) (bool, error) {
-	return b.existsWith(ctx, item)
+	exists := [1]bool{true}
+	err := b.existsChunk(ctx, []string{item}, exists[:])
+	return exists[0], err
 }
 
-// existsWith is Exists in one round trip with commands of the caller's, which
-// have been executed unless ctx has ended.
-func (b *RedisBloom) existsWith(ctx context.Context, item string, riders ...redis.Cmder) (bool, error) {
-	exists := [1]bool{true}
-	err := b.existsChunk(ctx, []string{item}, exists[:], riders...)
-	return exists[0], err
+// existsWith asks about as many of the first items as go into one round trip, see
+// rider.
+func (b *RedisBloom) existsWith(ctx context.Context, items []string, riders []redis.Cmder) ([]bool, error) {
+	n := min(len(items), maxModuleItems)
+	exists := allTrue(n)
+	return exists, b.existsChunk(ctx, items[:n], exists, riders[:n]...)
 }
 
 // ExistsMulti reports for each item whether it may be in the filter.

@@ -1,6 +1,6 @@
 module github.com/bloomguard/bloom/bloomotel
 
-go 1.24
+go 1.24.0
 
 require (
 	github.com/bloomguard/bloom v0.0.0
@@ -22,6 +22,7 @@ require (
 	go.opentelemetry.io/otel/sdk v1.19.0 // indirect
 	go.opentelemetry.io/otel/trace v1.19.0 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
+	golang.org/x/sync v0.17.0 // indirect
 	golang.org/x/sys v0.30.0 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )

@@ -1,0 +1,179 @@
+package bloom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// rider is a backend whose reads take the cache's along.
+type rider interface {
+	// existsWith asks about the first of items, as many as go into one round trip
+	// (one at least), and sends with each its rider, which may be nil. It answers
+	// those items, all true beside an error. Their riders have been executed
+	// unless ctx has ended.
+	existsWith(ctx context.Context, items []string, riders []redis.Cmder) ([]bool, error)
+}
+
+// joinTrips finds out whether filter and cache can be read in one round trip, and
+// which ids an attacker could name the filter's own keys by.
+func (g *Guard[V]) joinTrips() {
+	c, ok := g.cache.(*RedisCache)
+	if !ok {
+		return
+	}
+	var own []string
+	switch b := g.filter.backend.(type) {
+	case *Bitmap:
+		own = filterKeys(b.key)
+		if b.conn.sameServer(&c.conn) {
+			g.rides, g.remote = b, c
+		}
+	case *RedisBloom:
+		own = append(filterKeys(b.key), b.ticket)
+		if b.conn.sameServer(&c.conn) {
+			g.rides, g.remote = b, c
+		}
+	}
+	// Another client may reach the same server, so these are left alone too.
+	g.reserved = map[string]struct{}{}
+	for _, key := range own {
+		if id, ok := strings.CutPrefix(key, c.prefix); ok {
+			g.reserved[id] = struct{}{}
+		}
+	}
+}
+
+func (g *Guard[V]) isReserved(id string) bool {
+	_, ok := g.reserved[id]
+	return ok
+}
+
+// reading is what filter and cache said of an id.
+type reading struct {
+	maybe     bool
+	filterErr error
+	entry     []byte
+	cacheErr  error
+
+	audit bool // the filter denied it, and it is loaded all the same
+}
+
+// read asks filter and cache, in one round trip where they share a client.
+// Neither needs the other: each reply alone justifies its answer.
+func (g *Guard[V]) read(ctx context.Context, id string) (r reading) {
+	if g.isReserved(id) {
+		r.maybe, r.filterErr = g.filter.Exists(ctx, id)
+		return r
+	}
+	return g.readMany(ctx, []string{id}, reading{})[0]
+}
+
+// readMany reads the first of ids, as many as go into one round trip, one at
+// least. None of several may be reserved. Whom down says to be out of reach is
+// not asked, see outage.
+func (g *Guard[V]) readMany(ctx context.Context, ids []string, down reading) []reading {
+	if g.rides == nil || down.filterErr != nil || down.cacheErr != nil {
+		return g.readApart(ctx, ids[:min(len(ids), maxChunkItems)], down)
+	}
+	gets := make([]redis.Cmder, len(ids))
+	for i, id := range ids {
+		gets[i] = g.remote.readCmd(ctx, id)
+	}
+	maybe, err := g.rides.existsWith(ctx, ids, gets)
+	readings := make([]reading, len(maybe))
+	if contextError(ctx) != nil {
+		return readings // some may be on their way yet
+	}
+	err = g.filter.wrap("look up in", err)
+	for i := range readings {
+		r := &readings[i]
+		r.maybe, r.filterErr = maybe[i], err
+		r.entry, r.cacheErr = readEntry(gets[i].(*redis.StringCmd))
+	}
+	return readings
+}
+
+// readApart asks two servers at once.
+func (g *Guard[V]) readApart(ctx context.Context, ids []string, down reading) []reading {
+	readings := make([]reading, len(ids))
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		g.readCache(ctx, ids, readings, down.cacheErr)
+	}()
+	maybe, err := allTrue(len(ids)), down.filterErr
+	if err == nil {
+		maybe, err = g.lookUp(ctx, ids)
+	}
+	wg.Wait()
+	for i := range readings {
+		readings[i].maybe, readings[i].filterErr = maybe[i], err
+	}
+	return readings
+}
+
+// lookUp names a single id's lookup as what it is in errors.
+func (g *Guard[V]) lookUp(ctx context.Context, ids []string) ([]bool, error) {
+	if len(ids) > 1 {
+		return g.filter.ExistsMulti(ctx, ids)
+	}
+	maybe, err := g.filter.Exists(ctx, ids[0])
+	return []bool{maybe}, err
+}
+
+// readCache reads the entries of ids, unless err says that nobody answers. Where
+// one of many cannot be read, it reads each for itself.
+func (g *Guard[V]) readCache(ctx context.Context, ids []string, readings []reading, err error) {
+	var entries [][]byte
+	if err == nil {
+		entries, err = g.readEntries(ctx, ids)
+	}
+	switch {
+	case err == nil:
+		for i := range readings {
+			readings[i].entry = entries[i]
+		}
+	case len(ids) > 1 && !isOutage(err):
+		g.each(len(ids), func(i int) { g.readCache(ctx, ids[i:i+1], readings[i:i+1], nil) })
+	default:
+		for i := range readings {
+			readings[i].cacheErr = err
+		}
+	}
+}
+
+func (g *Guard[V]) readEntries(ctx context.Context, ids []string) (entries [][]byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicError(p)
+		}
+	}()
+	entries, err = g.cache.Read(ctx, ids)
+	if err == nil && len(entries) != len(ids) {
+		err = fmt.Errorf("cache answered %d entries for %d ids", len(entries), len(ids))
+	}
+	return entries, err
+}
+
+// outage keeps of a reading the errors that say that nobody answered: asking
+// again at once would only take the client's time-outs once more.
+func (r reading) outage() (down reading) {
+	if isOutage(r.filterErr) {
+		down.filterErr = r.filterErr
+	}
+	if isOutage(r.cacheErr) {
+		down.cacheErr = r.cacheErr
+	}
+	return down
+}
+
+func isOutage(err error) bool {
+	var reply redis.Error
+	return err != nil && !errors.As(err, &reply) && !isNotReady(err) && !isCorrupt(err)
+}
