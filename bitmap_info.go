@@ -56,12 +56,16 @@ func (g *geometry) tagBits() uint64 { return g.blocks * uint64(bits.OnesCount32(
 func (h *header) info(backend string, set uint64) Info {
 	p := h.geom.params
 	items := p.itemsFor(set)
+	rate := p.FPRateAt(items)
+	if set >= p.Bits {
+		rate = 1
+	}
 	return Info{
 		Backend:    backend,
 		Params:     p,
 		Items:      items,
 		Fill:       float64(set) / float64(p.Bits),
-		FPRate:     p.FPRateAt(items),
+		FPRate:     rate,
 		Bytes:      h.geom.size,
 		Shards:     1,
 		SubFilters: 1,

@@ -58,7 +58,7 @@ func (b *Bitmap) openBuild(ctx context.Context, w wish) (build, RebuildReport, e
 		}
 		h := header{geom: g, purpose: purposeRebuilt, generation: 1}
 		reply, err := b.conn.evalStrings(ctx, openScript, []string{b.key, b.next}, magicLive, magicStaging, magicMarker,
-			random, h.encode(magicStaging), g.size, g.trailer(), g.tagString(), w.lease.Milliseconds(),
+			random, h.encode(magicStaging), g.size, g.trailer(), w.lease.Milliseconds(),
 			offToken, offCreated, token, young.Microseconds())
 		if err != nil {
 			return nil, RebuildReport{}, b.keyError(err)

@@ -131,8 +131,8 @@ func (f *Filter) Add(ctx context.Context, item string) (added bool, err error) {
 	return added, nil
 }
 
-// AddMulti is Add for many items, in one round trip per thousand or so. added has
-// one bool per item, in order, also beside an error: then it is true where the
+// AddMulti is Add for many items, in one round trip per 400 or so. added has one
+// bool per item, in order, also beside an error: then it is true where the
 // outcome is unknown. Adding again is harmless.
 func (f *Filter) AddMulti(ctx context.Context, items []string) (added []bool, err error) {
 	added, err = f.backend.AddMulti(ctx, items)
@@ -208,7 +208,7 @@ type Info struct {
 	Params  Params // as stored
 	// Items is the number of distinct items, estimated from the bits: within a
 	// fraction of a percent up to capacity, above [Params.Capacity] once there
-	// are more. With every bit set it is twice the capacity.
+	// are more. With every bit set, which tells nothing, it is twice the capacity.
 	Items      uint64
 	Fill       float64   // bits set / Params.Bits
 	FPRate     float64   // as of now, predicted from Items

@@ -1,6 +1,7 @@
--- Opens staging for a rebuild: a whole, empty filter at the companion key, with a
--- magic of its own, the builder's token and a lease. Nothing else ever makes a
--- companion key. Repeated, it finds its own staging, or its own filter live; late,
+-- Opens staging for a rebuild: an empty filter of the whole size at the companion
+-- key, with a magic of its own, the builder's token and a lease. Only the tags of
+-- its blocks are left to the merge, since writing them all keeps Redis busy for
+-- much longer than allocating the string. Nothing else ever makes a companion key. Repeated, it finds its own staging, or its own filter live; late,
 -- it leaves staging that nobody fills, until the lease ends.
 --
 -- KEYS: filter, companion
@@ -12,8 +13,8 @@
 -- Answers {'open', token}, {'busy', milliseconds that the other's lease has left},
 -- {'young'}, {'changed'} (the filter is not the one that the caller knows),
 -- {'done'} (this rebuild was published) or {'foreign'} (the key holds no filter).
-local live, staging, header, tag = KEYS[1], KEYS[2], ARGV[5], ARGV[8]
-local size, tokenAt = tonumber(ARGV[6]), tonumber(ARGV[10])
+local live, staging = KEYS[1], KEYS[2]
+local trailer, tokenAt = ARGV[7], ARGV[9]
 
 local magic = redis.call('GETRANGE', live, 0, 7)
 local token = redis.call('GETRANGE', live, tokenAt, tokenAt + 23)
@@ -24,35 +25,27 @@ elseif magic ~= '' and magic ~= ARGV[1] and magic ~= ARGV[3] then
 end
 local building = redis.call('GETRANGE', staging, tokenAt, tokenAt + 23)
 if string.sub(building, 1, 16) == ARGV[4] then
-  redis.call('PEXPIRE', staging, ARGV[9])
+  redis.call('PEXPIRE', staging, ARGV[8])
   return {'open', building}
 elseif redis.call('EXISTS', staging) == 1 then
   return {'busy', tostring(redis.call('PTTL', staging))}
 end
-if token ~= ARGV[12] then
+if token ~= ARGV[11] then
   return {'changed'}
 end
-if ARGV[13] ~= '0' then
+if ARGV[12] ~= '0' then
   local created, time = 0, redis.call('TIME')
   for i = 1, 8 do
-    created = created * 256 + string.byte(redis.call('GETRANGE', live, ARGV[11] + i - 1, ARGV[11] + i - 1))
+    created = created * 256 + string.byte(redis.call('GETRANGE', live, ARGV[10] + i - 1, ARGV[10] + i - 1))
   end
-  if time[1] * 1000000 + time[2] - created < tonumber(ARGV[13]) then
+  if time[1] * 1000000 + time[2] - created < tonumber(ARGV[12]) then
     return {'young'}
   end
 end
 
 token = ARGV[4] .. now()
-redis.call('SETRANGE', staging, size - #ARGV[7], ARGV[7]) -- allocates the whole string, once
-if tag ~= '' then
-  local chunk = string.rep(string.rep('\0', 64 - #tag) .. tag, 1024)
-  local first, last = #header, size - #ARGV[7]
-  while first < last do
-    redis.call('SETRANGE', staging, first, string.sub(chunk, 1, last - first))
-    first = first + #chunk
-  end
-end
-redis.call('SETRANGE', staging, 0, header)
+redis.call('SETRANGE', staging, ARGV[6] - #trailer, trailer) -- allocates the whole string, once
+redis.call('SETRANGE', staging, 0, ARGV[5])
 redis.call('SETRANGE', staging, tokenAt, token)
-redis.call('PEXPIRE', staging, ARGV[9])
+redis.call('PEXPIRE', staging, ARGV[8])
 return {'open', token}
