@@ -50,8 +50,8 @@ func (m readMode) command(source bool) (name, script string) {
 
 // Exists reports whether item may be in the filter.
 func (b *Bitmap) Exists(ctx context.Context, item string) (bool, error) {
-	exists := [1]bool{true}
-	err := b.existsChunk(ctx, []string{item}, exists[:])
+	items, exists := [1]string{item}, [1]bool{true}
+	err := b.existsChunk(ctx, items[:], exists[:])
 	return exists[0], err
 }
 
@@ -131,7 +131,14 @@ type bitmapRead struct {
 	mode readMode
 	cmds []redis.Cmder
 	h2   []uint64 // Blocked: what the positions in each item's block come from
-	bits []uint64 // Classic: arguments by reference, alive as long as cmds
+	args []uint64 // numbers that commands refer to, which costs no allocation for each
+
+	// What these are made of for a single item.
+	few struct {
+		cmds [2]redis.Cmder // one may ride along
+		h2   [1]uint64
+		args [2]uint64
+	}
 }
 
 // ask prepares the read of some items, one round trip. Where a script reads,
@@ -152,12 +159,18 @@ func (b *Bitmap) ask(ctx context.Context, g *geometry, mode readMode, source boo
 }
 
 func (b *Bitmap) askBlocks(ctx context.Context, r *bitmapRead, items []string) {
-	r.cmds, r.h2 = make([]redis.Cmder, len(items)), make([]uint64, len(items))
+	r.cmds, r.h2, r.args = r.few.cmds[:0], r.few.h2[:], r.few.args[:]
+	if n := len(items); n > 1 {
+		r.cmds, r.h2, r.args = make([]redis.Cmder, 0, n), make([]uint64, n), make([]uint64, 2*n)
+	}
+	var key any = b.key
 	for i, item := range items {
 		h := hashItem(item, r.g.seed)
 		r.h2[i] = h.h2
-		from := headerBytes + h.block(r.g.blocks)*blockBytes
-		r.cmds[i] = redis.NewStringCmd(ctx, "getrange", b.key, from, from+blockBytes-1)
+		from, to := &r.args[2*i], &r.args[2*i+1]
+		*from = headerBytes + h.block(r.g.blocks)*blockBytes
+		*to = *from + blockBytes - 1
+		r.cmds = append(r.cmds, redis.NewStringCmd(ctx, "getrange", key, from, to))
 	}
 }
 
@@ -165,18 +178,18 @@ func (b *Bitmap) askBlocks(ctx context.Context, r *bitmapRead, items []string) {
 // is atomic, so the trailer speaks for all bits. A bit past the end reads 0, and
 // so does the trailer then.
 func (b *Bitmap) askBitfield(ctx context.Context, r *bitmapRead, items []string) {
-	r.bits = make([]uint64, 0, 1+len(items)*r.g.params.Hashes)
-	r.bits = append(r.bits, r.g.trailerBit())
+	r.args = make([]uint64, 0, 1+len(items)*r.g.params.Hashes)
+	r.args = append(r.args, r.g.trailerBit())
 	for _, item := range items {
-		r.bits = r.g.appendPositions(r.bits, item)
+		r.args = r.g.appendPositions(r.args, item)
 	}
-	args := make([]any, 0, 2+3*len(r.bits))
-	args = append(args, "bitfield_ro", b.key, "get", "u63", &r.bits[0])
-	for i := 1; i < len(r.bits); i++ {
-		r.bits[i] += bodyBit
-		args = append(args, "get", "u1", &r.bits[i])
+	args := make([]any, 0, 2+3*len(r.args))
+	args = append(args, "bitfield_ro", b.key, "get", "u63", &r.args[0])
+	for i := 1; i < len(r.args); i++ {
+		r.args[i] += bodyBit
+		args = append(args, "get", "u1", &r.args[i])
 	}
-	r.cmds = []redis.Cmder{redis.NewIntSliceCmd(ctx, args...)}
+	r.cmds = append(r.few.cmds[:0], redis.NewIntSliceCmd(ctx, args...))
 }
 
 // answer reads the replies into exists. Only if it returns true did they prove

@@ -77,8 +77,9 @@ func (g *Guard[V]) read(ctx context.Context, id string) (r reading) {
 // least. None of several may be reserved. Whom down says to be out of reach is
 // not asked, see outage.
 func (g *Guard[V]) readMany(ctx context.Context, ids []string, down reading) []reading {
+	ids = ids[:min(len(ids), maxChunkItems)]
 	if g.rides == nil || down.filterErr != nil || down.cacheErr != nil {
-		return g.readApart(ctx, ids[:min(len(ids), maxChunkItems)], down)
+		return g.readApart(ctx, ids, down)
 	}
 	gets := make([]redis.Cmder, len(ids))
 	for i, id := range ids {
