@@ -69,7 +69,7 @@ type Guard[V any] struct {
 	load   Loader[V]
 	opts   GuardOptions[V]
 
-	rides    rider               // set where it and the cache are read in one round trip
+	rides    rider               // set where filter and cache are in Redis, as one client's are read in one round trip
 	remote   *RedisCache         // likewise
 	reserved map[string]struct{} // ids whose cache key is one of the filter's keys
 
@@ -150,8 +150,12 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
-// rider is a backend whose read takes other commands along, see existsWith.
+// rider is a backend in Redis, whose read takes other commands along.
 type rider interface {
+	// keys lists every key that may belong to the filter.
+	keys() []string
+	// sharesTrip reports whether item is read by the client of c.
+	sharesTrip(c *conn, item string) bool
 	existsWith(ctx context.Context, item string, riders ...redis.Cmder) (bool, error)
 }
 
@@ -163,17 +167,8 @@ func (g *Guard[V]) joinTrips() {
 		return
 	}
 	var own []string
-	switch b := g.filter.backend.(type) {
-	case *Bitmap:
-		own = filterKeys(b.key)
-		if b.conn.sameServer(&c.conn) {
-			g.rides, g.remote = b, c
-		}
-	case *RedisBloom:
-		own = append(filterKeys(b.key), b.ticket)
-		if b.conn.sameServer(&c.conn) {
-			g.rides, g.remote = b, c
-		}
+	if b, ok := g.filter.backend.(rider); ok {
+		own, g.rides, g.remote = b.keys(), b, c
 	}
 	// Another client may reach the same server, so these are left alone too.
 	g.reserved = map[string]struct{}{}
@@ -254,7 +249,7 @@ func (g *Guard[V]) read(ctx context.Context, id string) (r reading) {
 		r.maybe, r.filterErr = g.filter.Exists(ctx, id)
 		return r
 	}
-	if g.rides == nil {
+	if g.rides == nil || !g.rides.sharesTrip(&g.remote.conn, id) {
 		return g.readApart(ctx, id)
 	}
 	cmd := g.remote.readCmd(ctx, id)
