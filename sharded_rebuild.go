@@ -39,11 +39,12 @@ func (s *Sharded) openBuild(ctx context.Context, w wish) (build, RebuildReport, 
 		switch {
 		case errs[i] == nil:
 			p := state.params
-			p.Capacity = wholeCapacity(p.Capacity, s.place(i))
+			// The least capacity that makes such a shard: after a resize that did not reach
+			// all of them, the next rebuild takes the largest.
+			p.Capacity = wholeCapacity(max(1, p.Capacity)-1, s.place(i)) + 1
 			if live == nil {
 				live = &p
 			}
-			// After a resize that did not reach all shards, the next one must.
 			live.Capacity = max(live.Capacity, p.Capacity)
 			live.FPRate = math.Min(live.FPRate, p.FPRate)
 		case !isNotReady(errs[i]) && !isCorrupt(errs[i]): // those are what a rebuild mends
@@ -230,21 +231,17 @@ func (d *shardedBuild) lookUp(ctx context.Context, items []string) ([]bool, erro
 
 // renew renews what is open. It leaves out what is being published meanwhile.
 func (d *shardedBuild) renew(ctx context.Context) error {
-	for i := range d.shards {
+	return d.s.each(nil, func(i int) error {
 		b := &d.shards[i]
 		if !b.mu.TryLock() {
-			continue
+			return nil
 		}
-		var err error
-		if b.build != nil && !b.published {
-			err = b.build.renew(ctx)
+		defer b.mu.Unlock()
+		if b.build == nil || b.published {
+			return nil
 		}
-		b.mu.Unlock()
-		if err != nil {
-			return d.s.name(i, err)
-		}
-	}
-	return nil
+		return b.build.renew(ctx)
+	})
 }
 
 // publish swaps the shards in, one after the other. Asked again it goes on where it
