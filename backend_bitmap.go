@@ -21,9 +21,10 @@ import (
 // filter was made anew, by any process and of any size, the next call reads and
 // writes the new one.
 type Bitmap struct {
-	conn conn
-	key  string
-	next string // companion key: where a rebuild fills the next generation
+	conn  conn
+	key   string
+	next  string // companion key: where a rebuild fills the next generation
+	place shardPlace
 
 	geom     atomic.Pointer[geometry] // as last read; every reply proves it again
 	readMode atomic.Uint32            // a readMode
@@ -40,7 +41,7 @@ var _ Backend = (*Bitmap)(nil)
 // of "orders" works at "{orders}:next", one of "a{t}b" at "{t}:next:a{t}b", in
 // the same cluster slot.
 func NewBitmap(rdb redis.Cmdable, key string) *Bitmap {
-	return &Bitmap{conn: conn{rdb: rdb}, key: key, next: companionKey(key, "next")}
+	return &Bitmap{conn: conn{rdb: rdb}, key: key, next: companionKey(key, "next"), place: alone}
 }
 
 const (
@@ -144,7 +145,7 @@ func (b *Bitmap) create(ctx context.Context, params Params, ttl time.Duration, r
 	if err != nil || claim[0] != "marker" {
 		return first(claim), err
 	}
-	h := header{geom: newGeometry(params, randomSeed()), purpose: purposeEmpty, generation: 1}
+	h := header{geom: newGeometry(params, randomSeed(), b.place), purpose: purposeEmpty, generation: 1}
 	made, err := b.conn.evalStrings(ctx, createScript, keys, magicMarker, claim[1], h.encode(magicLive),
 		h.geom.size, h.geom.trailer(), h.geom.tagString(), ttl.Milliseconds(), offCreated)
 	return first(made), err
@@ -188,8 +189,12 @@ func (b *Bitmap) Drop(ctx context.Context) error {
 		if err := cmd.Err(); err != nil {
 			return fmt.Errorf("%q: %w", cmd.Args()[1], b.keyError(err))
 		}
-		if v := cmd.Val(); v != "" && !isOurs(v) {
+		v := cmd.Val()
+		if v != "" && !isOurs(v) {
 			return fmt.Errorf("%q holds a foreign string, which stays: %w", cmd.Args()[1], ErrCorrupt)
+		}
+		if p, ok := placeOf(v); ok && p != b.place {
+			return b.place.mismatch(p)
 		}
 	}
 	_, err := b.conn.eval(ctx, dropScript, []string{b.key, b.next}, live.Val(), next.Val(), offTokenEnd)
@@ -199,6 +204,14 @@ func (b *Bitmap) Drop(ctx context.Context) error {
 
 func isOurs(s string) bool {
 	return strings.HasPrefix(s, magicLive) || strings.HasPrefix(s, magicStaging) || strings.HasPrefix(s, magicMarker)
+}
+
+// placeOf reads the place from the first bytes of a filter or of staging.
+func placeOf(head string) (shardPlace, bool) {
+	if len(head) < offShards+4 {
+		return shardPlace{}, false
+	}
+	return shardPlace{bigEndian32(head[offShard:]), bigEndian32(head[offShards:])}, true
 }
 
 // readWhole reads the header and proves by the trailer that the string has its
@@ -254,6 +267,10 @@ func (b *Bitmap) parseHead(head *redis.StringCmd) (*header, error) {
 		b.geom.Store(nil)
 		return nil, err
 	}
+	if h.geom.place != b.place {
+		b.geom.Store(nil)
+		return nil, b.place.mismatch(h.geom.place)
+	}
 	if known := b.geom.Load(); known != nil && *known == *h.geom {
 		h.geom = known
 	} else {
@@ -304,4 +321,11 @@ func randomToken() []byte {
 	return b
 }
 
-func randomSeed() uint32 { return binary.BigEndian.Uint32(randomToken()) }
+// randomSeed returns any seed but that of the routing.
+func randomSeed() uint32 {
+	for {
+		if seed := binary.BigEndian.Uint32(randomToken()); seed != routingSeed {
+			return seed
+		}
+	}
+}

@@ -15,9 +15,23 @@ import (
 // keeps in Redis: what WriteTo writes can be SET there, and what GET returns can
 // be read by ReadFrom. It is safe for concurrent use; reads take no lock.
 type Memory struct {
+	memoryState
+	shared *memoryState // instead of the one above, where this is a shard: its Memory's
+	place  shardPlace   // with shared
+}
+
+type memoryState struct {
 	mu   sync.Mutex // serializes the changes of live and next
 	live atomic.Pointer[memoryFilter]
 	next atomic.Pointer[memoryFilter] // what a rebuild is filling
+}
+
+// at returns where the filter is, and which part it is taken for.
+func (m *Memory) at() (*memoryState, shardPlace) {
+	if m.shared == nil {
+		return &m.memoryState, alone
+	}
+	return m.shared, m.place
 }
 
 var (
@@ -63,20 +77,30 @@ func (m *Memory) Check(cfg Config) error {
 	return err
 }
 
-// filter returns the live generation.
+// filter returns the live generation, if it is of this handle's place.
 func (m *Memory) filter(ctx context.Context) (*memoryFilter, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	f := m.live.Load()
+	s, place := m.at()
+	f := s.filter()
 	if f == nil {
 		return nil, errNoMemory
 	}
-	if !f.expires.IsZero() && !time.Now().Before(f.expires) {
-		m.live.CompareAndSwap(f, nil)
-		return nil, errNoMemory
+	if f.geom.place != place {
+		return nil, place.mismatch(f.geom.place)
 	}
 	return f, nil
+}
+
+// filter returns the live generation, nil if there is none.
+func (s *memoryState) filter() *memoryFilter {
+	f := s.live.Load()
+	if f != nil && !f.expires.IsZero() && !time.Now().Before(f.expires) {
+		s.live.CompareAndSwap(f, nil)
+		return nil
+	}
+	return f
 }
 
 var errNoMemory = fmt.Errorf("never made, dropped or expired: %w", ErrNotReady)
@@ -87,8 +111,9 @@ func (m *Memory) CreateEmpty(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	s, place := m.at()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	f, err := m.filter(ctx)
 	if err == nil {
 		return attach(f.geom.params, params)
@@ -96,14 +121,14 @@ func (m *Memory) CreateEmpty(ctx context.Context, cfg Config) error {
 	if !isNotReady(err) {
 		return err
 	}
-	if m.next.Load() != nil {
+	if s.next.Load() != nil {
 		return ErrRebuilding
 	}
-	f = newMemoryFilter(newHeader(newGeometry(params, randomSeed()), 1))
+	f = newMemoryFilter(newHeader(newGeometry(params, randomSeed(), place), 1))
 	if cfg.TTL > 0 {
 		f.expires = time.Now().Add(cfg.TTL)
 	}
-	m.live.Store(f)
+	s.live.Store(f)
 	return nil
 }
 
@@ -122,9 +147,13 @@ func (m *Memory) Ready(ctx context.Context) error {
 
 // Add sets the bits of item, also in what a rebuild is filling.
 func (m *Memory) Add(ctx context.Context, item string) (bool, error) {
+	s, place := m.at()
 	for {
-		next := m.next.Load()
+		next := s.next.Load()
 		if next != nil {
+			if next.geom.place != place {
+				return true, place.mismatch(next.geom.place)
+			}
 			next.add(item)
 		}
 		live, err := m.filter(ctx)
@@ -133,7 +162,7 @@ func (m *Memory) Add(ctx context.Context, item string) (bool, error) {
 		}
 		added := live.add(item)
 		// Either may have been replaced while the bits were set.
-		if m.live.Load() == live && m.next.Load() == next {
+		if s.live.Load() == live && s.next.Load() == next {
 			return added, nil
 		}
 	}
@@ -142,6 +171,7 @@ func (m *Memory) Add(ctx context.Context, item string) (bool, error) {
 // AddMulti adds all items. Where there is no filter yet, a rebuild that is filling
 // one gets all of them nevertheless.
 func (m *Memory) AddMulti(ctx context.Context, items []string) ([]bool, error) {
+	s, _ := m.at()
 	added := allTrue(len(items))
 	var failed error
 	for i, item := range items {
@@ -149,7 +179,7 @@ func (m *Memory) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 		switch {
 		case err == nil:
 			added[i] = fresh
-		case isNotReady(err) && m.next.Load() != nil:
+		case isNotReady(err) && s.next.Load() != nil:
 			failed = err
 		default:
 			return added, err
@@ -191,18 +221,19 @@ func (m *Memory) Info(ctx context.Context) (Info, error) {
 
 // Reset replaces the filter by an empty one of the same geometry.
 func (m *Memory) Reset(ctx context.Context) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	s, _ := m.at()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	f, err := m.filter(ctx)
 	if err != nil {
 		return err
 	}
-	if m.next.Load() != nil {
+	if s.next.Load() != nil {
 		return ErrRebuilding
 	}
 	empty := newMemoryFilter(newHeader(f.geom, f.generation+1))
 	empty.expires = f.expires
-	m.live.Store(empty)
+	s.live.Store(empty)
 	return nil
 }
 
@@ -211,10 +242,16 @@ func (m *Memory) Drop(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.live.Store(nil)
-	m.next.Store(nil)
+	s, place := m.at()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range []*memoryFilter{s.filter(), s.next.Load()} {
+		if f != nil && f.geom.place != place {
+			return place.mismatch(f.geom.place)
+		}
+	}
+	s.live.Store(nil)
+	s.next.Store(nil)
 	return nil
 }
 

@@ -200,7 +200,7 @@ func TestMemoryAddMeetsReplacement(t *testing.T) {
 	})
 	t.Run("a rebuild opens", func(t *testing.T) {
 		m := memMake(t, Config{Capacity: 100})
-		next := newMemoryFilter(newHeader(newGeometry(sizingParams(t, 200, 0.01, Classic), 1), 1))
+		next := newMemoryFilter(newHeader(newGeometry(sizingParams(t, 200, 0.01, Classic), 1, alone), 1))
 		_, err := m.Add(&memHookContext{t.Context(), func() { m.next.Store(next) }}, "a")
 		require.NoError(t, err)
 		require.True(t, m.live.Load().exists("a"))
@@ -208,7 +208,7 @@ func TestMemoryAddMeetsReplacement(t *testing.T) {
 	})
 	t.Run("a rebuild publishes", func(t *testing.T) {
 		m := memMake(t, Config{Capacity: 100})
-		next := newMemoryFilter(newHeader(newGeometry(sizingParams(t, 200, 0.01, Classic), 1), 2))
+		next := newMemoryFilter(newHeader(newGeometry(sizingParams(t, 200, 0.01, Classic), 1, alone), 2))
 		m.next.Store(next)
 		_, err := m.Add(&memHookContext{t.Context(), func() { m.live.Store(next); m.next.Store(nil) }}, "a")
 		require.NoError(t, err)

@@ -21,13 +21,14 @@ import (
 // [RedisBloomOptions].Adopt, or by that program adding [RedisBloomSentinels]
 // last.
 type RedisBloom struct {
-	conn    conn
-	key     string
-	next    string // companion key: where a rebuild fills the next generation
-	build   string // a rebuild's state
-	ticket  string // see lua/rb_ticket.lua
-	scaling int
-	adopt   bool
+	conn      conn
+	key       string
+	next      string // companion key: where a rebuild fills the next generation
+	build     string // a rebuild's state
+	ticket    string // see lua/rb_ticket.lua
+	sentinels []string
+	scaling   int
+	adopt     bool
 }
 
 var _ Backend = (*RedisBloom)(nil)
@@ -74,9 +75,6 @@ var (
 	moduleAddScript = newScript(luaModuleAdd)
 )
 
-// sentinels are those of a filter that is alone.
-var sentinels = RedisBloomSentinels(0, 1)
-
 // RedisBloomSentinels returns the items that mark a filter as whole, for other
 // programs that make filters which this package shall read: add all of them,
 // after the last item, and reserve capacity for three items more. shard and
@@ -93,11 +91,12 @@ func RedisBloomSentinels(shard, shards int) []string {
 // [NewBitmap]. It does no I/O; what is wrong with rdb, key or opts, [New] says.
 func NewRedisBloom(rdb redis.Cmdable, key string, opts *RedisBloomOptions) *RedisBloom {
 	b := &RedisBloom{
-		conn:   conn{rdb: rdb},
-		key:    key,
-		next:   companionKey(key, "next"),
-		build:  companionKey(key, "build"),
-		ticket: companionKey(key, "build-ticket"),
+		conn:      conn{rdb: rdb},
+		key:       key,
+		next:      companionKey(key, "next"),
+		build:     companionKey(key, "build"),
+		ticket:    companionKey(key, "build-ticket"),
+		sentinels: RedisBloomSentinels(0, 1),
 	}
 	if opts != nil {
 		b.scaling, b.adopt = opts.Scaling, opts.Adopt
@@ -151,6 +150,8 @@ func (b *RedisBloom) CreateEmpty(ctx context.Context, cfg Config) error {
 		switch {
 		case err == nil && s.sealed():
 			return b.attach(s, cfg)
+		case err == nil && b.isOther(s):
+			return b.errUnsealed(s)
 		case err == nil && !b.adopt:
 			return fmt.Errorf("the filter there has no sentinels, so another program made it; "+
 				"RedisBloomOptions.Adopt takes it over: %w", ErrParamsMismatch)
@@ -221,7 +222,7 @@ func (b *RedisBloom) Reset(ctx context.Context) error {
 			return err
 		}
 		if !s.sealed() {
-			return errUnsealed()
+			return b.errUnsealed(s)
 		}
 		if !s.rateKnown() {
 			return fmt.Errorf("the server does not tell the rate of the filter, so it cannot be made again: %w", ErrCorrupt)
@@ -249,7 +250,7 @@ func (b *RedisBloom) Drop(ctx context.Context) error {
 			return err
 		}
 		if err == nil && !s.sealed() {
-			return errUnsealed()
+			return b.errUnsealed(s)
 		}
 		status, err := b.apply(ctx, moduleChange{name: "drop"})
 		if err != nil {
@@ -280,7 +281,7 @@ func (b *RedisBloom) apply(ctx context.Context, c moduleChange) (string, error) 
 	if err != nil {
 		return "", b.keyError(err)
 	}
-	args := appendStrings([]any{ticket[0], life, c.name, formatRate(c.rate), c.capacity, c.expansion, c.ttl, c.seen}, sentinels)
+	args := appendStrings([]any{ticket[0], life, c.name, formatRate(c.rate), c.capacity, c.expansion, c.ttl, c.seen}, b.sentinels)
 	status, err := b.conn.evalStrings(ctx, changeScript, []string{b.key, b.next, b.ticket, b.build}, args...)
 	return first(status), b.keyError(err)
 }
@@ -297,7 +298,17 @@ func (b *RedisBloom) keyError(err error) error {
 	return err
 }
 
-func errUnsealed() error {
+// isOther reports whether a filter without our sentinels is known to be another part
+// of a sharded filter than this backend takes it for.
+func (b *RedisBloom) isOther(s *moduleState) bool {
+	return !s.sealed() && s.first != "" && s.first != b.sentinels[0]
+}
+
+func (b *RedisBloom) errUnsealed(s *moduleState) error {
+	if b.isOther(s) {
+		return fmt.Errorf("stored is the filter with the sentinel %q, wanted is that with %q: %w",
+			s.first, b.sentinels[0], ErrParamsMismatch)
+	}
 	return fmt.Errorf("the filter there has no sentinels: another program made it, "+
 		"see RedisBloomOptions.Adopt: %w", ErrNotReady)
 }
@@ -309,7 +320,7 @@ func (b *RedisBloom) Info(ctx context.Context) (Info, error) {
 		return Info{}, err
 	}
 	if !s.sealed() {
-		return Info{}, errUnsealed()
+		return Info{}, b.errUnsealed(s)
 	}
 	info := Info{
 		Backend:    "redisbloom",

@@ -82,7 +82,7 @@ func (b *Bitmap) addStaging(ctx context.Context, items []string, at *addGeometry
 			at.staged = reply[0] == "staged"
 			return nil
 		}
-		if at.staging, err = stagingGeometry(reply[1]); err != nil {
+		if at.staging, err = b.stagingGeometry(reply[1]); err != nil {
 			return err
 		}
 	}
@@ -112,7 +112,7 @@ func (b *Bitmap) addBoth(ctx context.Context, items []string, added []bool, at *
 			b.stale(g)
 		case status == "staging" && len(reply) == 2:
 			known := at.staging
-			if at.staging, err = stagingGeometry(reply[1]); err != nil {
+			if at.staging, err = b.stagingGeometry(reply[1]); err != nil {
 				return fmt.Errorf("a rebuild fills %q: %w", b.next, err)
 			}
 			if known == nil || known.fingerprint != at.staging.fingerprint {
@@ -141,13 +141,16 @@ func addArgs(items []string, geometries ...*geometry) []any {
 }
 
 // stagingGeometry reads the header of a filter that a rebuild is filling.
-func stagingGeometry(head string) (*geometry, error) {
+func (b *Bitmap) stagingGeometry(head string) (*geometry, error) {
 	if len(head) < headerBytes {
 		return nil, fmt.Errorf("truncated to %d bytes: %w", len(head), ErrCorrupt)
 	}
 	h, err := decodeHeader([]byte(head))
 	if err != nil {
 		return nil, err
+	}
+	if h.geom.place != b.place {
+		return nil, b.place.mismatch(h.geom.place)
 	}
 	return h.geom, nil
 }

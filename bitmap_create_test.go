@@ -98,7 +98,7 @@ func createByHand(t *testing.T, b *Bitmap, token string) string {
 	t.Helper()
 	p, err := NewParams(100, 0.01, Classic)
 	require.NoError(t, err)
-	h := header{geom: newGeometry(p, randomSeed()), purpose: purposeEmpty, generation: 1}
+	h := header{geom: newGeometry(p, randomSeed(), alone), purpose: purposeEmpty, generation: 1}
 	reply, err := b.conn.evalStrings(t.Context(), createScript, []string{b.key, b.next}, magicMarker, token,
 		h.encode(magicLive), h.geom.size, h.geom.trailer(), h.geom.tagString(), 0, offCreated)
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestSameBitsOtherCapacity(t *testing.T) {
 		require.NoError(t, err)
 		fewer := h.geom.params
 		fewer.Capacity, fewer.FPRate = 90, 0.009
-		h.geom = newGeometry(fewer, h.geom.seed)
+		h.geom = newGeometry(fewer, h.geom.seed, alone)
 		require.NoError(t, rdb.Set(t.Context(), b.key, b.emptyString(t, h), 0).Err())
 
 		for range 2 {

@@ -35,7 +35,8 @@ var (
 // its staging in Redis, which adders write as well.
 type bitmapBuild struct {
 	b     *Bitmap
-	local *memoryFilter
+	geom  *geometry
+	local *memoryFilter // nil where the filter stays empty
 	token string
 	wish  wish
 }
@@ -48,15 +49,19 @@ func (b *Bitmap) openBuild(ctx context.Context, w wish) (build, RebuildReport, e
 		if err != nil {
 			return nil, RebuildReport{}, err
 		}
-		g, err := buildGeometry(w, live)
+		if w.empty && live != nil {
+			return nil, RebuildReport{}, errPresent
+		}
+		g, err := buildGeometry(w, live, b.place)
 		if err != nil {
 			return nil, RebuildReport{}, err
 		}
+		d := &bitmapBuild{b: b, geom: g, wish: w}
 		young := time.Duration(0)
 		if live != nil && live.purpose == purposeRebuilt && g.params.satisfiedBy(live.geom.params) {
 			young = w.maxAge
 		}
-		h := header{geom: g, purpose: purposeRebuilt, generation: 1}
+		h := d.opened()
 		reply, err := b.conn.evalStrings(ctx, openScript, []string{b.key, b.next}, magicLive, magicStaging, magicMarker,
 			random, h.encode(magicStaging), g.size, g.trailer(), w.lease.Milliseconds(),
 			offToken, offCreated, token, young.Microseconds())
@@ -65,7 +70,10 @@ func (b *Bitmap) openBuild(ctx context.Context, w wish) (build, RebuildReport, e
 		}
 		switch status := reply[0]; {
 		case status == "open" && len(reply) == 2:
-			return &bitmapBuild{b: b, local: newMemoryFilter(h), token: reply[1], wish: w}, RebuildReport{}, nil
+			if d.token = reply[1]; !w.empty {
+				d.local = newMemoryFilter(h)
+			}
+			return d, RebuildReport{}, nil
 		case status == "busy":
 			return nil, RebuildReport{}, fmt.Errorf("%q is leased for another %s ms: %w", b.next, reply[1], ErrRebuilding)
 		case status == "young":
@@ -77,6 +85,16 @@ func (b *Bitmap) openBuild(ctx context.Context, w wish) (build, RebuildReport, e
 		}
 	}
 	return nil, RebuildReport{}, fmt.Errorf("the filter changed %d times meanwhile: %w", 1+maxRereads, ErrRebuilding)
+}
+
+// opened is the header of staging as it is opened, but for what the script writes.
+// Where nothing will be merged all is counted as merged.
+func (d *bitmapBuild) opened() header {
+	h := header{geom: d.geom, purpose: d.wish.purpose(), generation: 1}
+	if d.wish.empty {
+		h.merged = d.chunks()
+	}
+	return h
 }
 
 // liveHeader reads the live filter's header if it is there and whole, and before
@@ -99,7 +117,7 @@ func (b *Bitmap) liveHeader(ctx context.Context) (h *header, token string, err e
 
 // buildGeometry is the geometry of the next generation. If its parameters are the
 // live filter's, so are its positions: then the swap disturbs no reader.
-func buildGeometry(w wish, live *header) (*geometry, error) {
+func buildGeometry(w wish, live *header, place shardPlace) (*geometry, error) {
 	var now *Params
 	if live != nil {
 		now = &live.geom.params
@@ -116,12 +134,12 @@ func buildGeometry(w wish, live *header) (*geometry, error) {
 	if now != nil && *now == p {
 		seed = live.geom.seed
 	}
-	return newGeometry(p, seed), nil
+	return newGeometry(p, seed, place), nil
 }
 
-func (d *bitmapBuild) params() Params { return d.local.geom.params }
+func (d *bitmapBuild) params() Params { return d.geom.params }
 
-func (d *bitmapBuild) bytes() uint64 { return d.local.geom.size }
+func (d *bitmapBuild) bytes() uint64 { return d.geom.size }
 
 func (d *bitmapBuild) add(_ context.Context, item string) error {
 	d.local.addAlone(item)
@@ -140,7 +158,10 @@ func (d *bitmapBuild) liveItems(ctx context.Context) (uint64, error) {
 
 // merge sends the chunks that staging does not count yet, in order.
 func (d *bitmapBuild) merge(ctx context.Context, progress func(done, total uint64)) error {
-	body := d.local.geom.params.bodyBytes()
+	if d.local == nil {
+		return nil
+	}
+	body := d.geom.params.bodyBytes()
 	buf := make([]byte, 0, mergeChunk)
 	for i := uint64(0); i < d.chunks(); {
 		from := i * mergeChunk
@@ -176,14 +197,14 @@ func (d *bitmapBuild) mergeOne(ctx context.Context, i uint64, data []byte) (coun
 }
 
 func (d *bitmapBuild) chunks() uint64 {
-	return (d.local.geom.params.bodyBytes() + mergeChunk - 1) / mergeChunk
+	return (d.geom.params.bodyBytes() + mergeChunk - 1) / mergeChunk
 }
 
 // lookUp reads staging with its own geometry. Whatever else is there is an error.
 func (d *bitmapBuild) lookUp(ctx context.Context, items []string) ([]bool, error) {
-	staging := &Bitmap{conn: conn{rdb: d.b.conn.rdb}, key: d.b.next}
+	staging := &Bitmap{conn: conn{rdb: d.b.conn.rdb}, key: d.b.next, place: d.b.place}
 	staging.readMode.Store(d.b.readMode.Load())
-	staging.geom.Store(d.local.geom)
+	staging.geom.Store(d.geom)
 	found, err := staging.ExistsMulti(ctx, items)
 	if isNotReady(err) || isCorrupt(err) {
 		err = errLeaseLost
@@ -203,10 +224,13 @@ func (d *bitmapBuild) renew(ctx context.Context) error {
 }
 
 func (d *bitmapBuild) publish(ctx context.Context) (uint64, error) {
-	g := d.local.geom
+	g, onlyMissing := d.geom, ""
+	if d.wish.empty {
+		onlyMissing = "1"
+	}
 	reply, err := d.b.conn.evalStrings(ctx, publishScript, []string{d.b.key, d.b.next}, magicLive, magicStaging, magicMarker,
 		d.token, offToken, offMerged, binary.BigEndian.AppendUint64(nil, d.chunks()), g.size, g.trailer(),
-		d.wish.ttl.Milliseconds(), offGeneration)
+		d.wish.ttl.Milliseconds(), offGeneration, onlyMissing)
 	if err != nil {
 		return 0, d.b.keyError(err)
 	}
@@ -217,13 +241,15 @@ func (d *bitmapBuild) publish(ctx context.Context) (uint64, error) {
 		return 0, errMergeAgain
 	case status == "foreign":
 		return 0, fmt.Errorf("the key holds a foreign string: %w", ErrCorrupt)
+	case status == "present":
+		return 0, errPresent
 	}
 	return 0, errLeaseLost
 }
 
 // abort removes staging as it was opened, token included.
 func (d *bitmapBuild) abort(ctx context.Context) error {
-	h := header{geom: d.local.geom, purpose: purposeRebuilt, generation: 1}
+	h := d.opened()
 	copy(h.token[:], d.token)
 	_, err := d.b.conn.eval(ctx, dropScript, []string{d.b.key, d.b.next}, "", h.encode(magicStaging)[:offTokenEnd], offTokenEnd)
 	return err

@@ -11,22 +11,28 @@ import (
 // downloadRange is how much of the string one GETRANGE of a snapshot reads.
 const downloadRange = 1 << 20
 
+// bitmapSnapshot is a copy of the live filter.
+type bitmapSnapshot struct {
+	*memoryFilter
+	b *Bitmap
+}
+
 // snapshot copies the live filter, in ranges.
-func (b *Bitmap) snapshot(ctx context.Context, progress func(done, total uint64)) (*memoryFilter, error) {
+func (b *Bitmap) snapshot(ctx context.Context, progress func(done, total uint64)) (snapshot, error) {
 	for range 1 + maxRereads {
 		h, err := b.readWhole(ctx)
 		if err != nil {
 			return nil, err
 		}
-		f := newMemoryFilter(*h)
-		whole, err := b.download(ctx, f, progress)
+		s := bitmapSnapshot{newMemoryFilter(*h), b}
+		whole, err := b.download(ctx, s.memoryFilter, progress)
 		if err != nil {
 			return nil, err
 		}
-		if !whole || b.unchanged(ctx, f) == errChanged {
+		if !whole || s.unchanged(ctx) == errChanged {
 			continue
 		}
-		return f, f.checkBody()
+		return s, s.checkBody()
 	}
 	return nil, b.errUnsettled()
 }
@@ -67,8 +73,8 @@ func (f *memoryFilter) setBody(from uint64, part []byte) {
 }
 
 // unchanged compares the token of the live filter with the snapshot's.
-func (b *Bitmap) unchanged(ctx context.Context, s *memoryFilter) error {
-	h, err := b.readWhole(ctx)
+func (s bitmapSnapshot) unchanged(ctx context.Context) error {
+	h, err := s.b.readWhole(ctx)
 	if err != nil {
 		return fmt.Errorf("after the last item: %w", err)
 	}

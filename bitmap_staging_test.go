@@ -41,7 +41,7 @@ func geometryOf(t *testing.T, n uint64, p float64, layout Layout) *geometry {
 	t.Helper()
 	params, err := NewParams(n, p, layout)
 	require.NoError(t, err)
-	return newGeometry(params, randomSeed())
+	return newGeometry(params, randomSeed(), alone)
 }
 
 func valueAt(t *testing.T, rdb redis.Cmdable, key string) string {
@@ -58,7 +58,7 @@ func TestAddWritesBoth(t *testing.T) {
 		for _, layout := range []Layout{Classic, Blocked} {
 			for name, geom := range map[string]func(live *geometry) *geometry{
 				"same":         func(live *geometry) *geometry { return live },
-				"another seed": func(live *geometry) *geometry { return newGeometry(live.params, live.seed+1) },
+				"another seed": func(live *geometry) *geometry { return newGeometry(live.params, live.seed+1, alone) },
 				"larger":       func(*geometry) *geometry { return geometryOf(t, 300, 1e-6, layout) },
 				"smaller":      func(*geometry) *geometry { return geometryOf(t, 30, 0.1, layout) },
 				"other layout": func(*geometry) *geometry { return geometryOf(t, 100, 0.01, Classic+Blocked-layout) },

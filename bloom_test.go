@@ -33,6 +33,45 @@ func TestConformance(t *testing.T) {
 			return places[t.Name()]
 		})
 	})
+	t.Run("sharded bitmap", func(t *testing.T) {
+		redistest.Each(t, func(t *testing.T, s redistest.Target) {
+			rdb, prefix := s.Client(t), redistest.Key(t)
+			bloomtest.RunBackend(t, func(t *testing.T) bloom.Backend {
+				return shardedOf(prefix+t.Name(), 3, func(key string) bloom.Backend { return bloom.NewBitmap(rdb, key) })
+			})
+		})
+	})
+	t.Run("sharded memory", func(t *testing.T) {
+		places := map[string]*bloom.Memory{}
+		bloomtest.RunBackend(t, func(t *testing.T) bloom.Backend {
+			return shardedOf(t.Name(), 3, func(key string) bloom.Backend {
+				if places[key] == nil {
+					places[key] = bloom.NewMemory()
+				}
+				return places[key]
+			})
+		})
+	})
+	t.Run("sharded mixture", func(t *testing.T) {
+		m := redistest.Mini(t)
+		bloomtest.RedisBloom(m)
+		rdb := redistest.MiniClient(t, m)
+		memory := map[string]*bloom.Memory{}
+		bloomtest.RunBackend(t, func(t *testing.T) bloom.Backend {
+			if memory[t.Name()] == nil {
+				memory[t.Name()] = bloom.NewMemory()
+			}
+			return bloom.NewSharded(bloom.NewBitmap(rdb, t.Name()+":0"), memory[t.Name()], bloom.NewRedisBloom(rdb, t.Name()+":2", nil))
+		})
+	})
+	t.Run("sharded redisbloom", func(t *testing.T) {
+		m := redistest.Mini(t)
+		bloomtest.RedisBloom(m)
+		rdb := redistest.MiniClient(t, m)
+		bloomtest.RunBackend(t, func(t *testing.T) bloom.Backend {
+			return shardedOf(t.Name(), 3, func(key string) bloom.Backend { return bloom.NewRedisBloom(rdb, key, nil) })
+		})
+	})
 	for _, protocol := range []int{2, 3} {
 		t.Run("redisbloom/RESP"+string(rune('0'+protocol)), func(t *testing.T) {
 			m := redistest.Mini(t)
@@ -52,6 +91,14 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
+}
+
+func shardedOf(name string, n int, backend func(key string) bloom.Backend) *bloom.Sharded {
+	var shards []bloom.Backend
+	for _, key := range bloom.ShardKeys(name, n) {
+		shards = append(shards, backend(key))
+	}
+	return bloom.NewSharded(shards...)
 }
 
 // moduleClient is a client of the server with the real module that

@@ -1,6 +1,6 @@
 module github.com/bloomguard/bloom
 
-go 1.24.0
+go 1.24
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
@@ -8,7 +8,7 @@ require (
 	github.com/spaolacci/murmur3 v1.1.0
 	github.com/stretchr/testify v1.11.1
 	go.uber.org/goleak v1.3.0
-	golang.org/x/sync v0.17.0
+	golang.org/x/sync v0.11.0
 )
 
 require (

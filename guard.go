@@ -83,7 +83,7 @@ type Guard[V any] struct {
 	load   Loader[V]
 	opts   GuardOptions[V]
 
-	rides    rider               // set where it and the cache are read in one round trip
+	rides    rider               // set where filter and cache are in Redis, as one client's are read in one round trip
 	remote   *RedisCache         // likewise
 	reserved map[string]struct{} // ids whose cache key is one of the filter's keys
 

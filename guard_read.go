@@ -10,12 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rider is a backend whose reads take the cache's along.
+// rider is a backend in Redis, whose reads take the cache's along.
 type rider interface {
+	// keys lists every key that may belong to the filter.
+	keys() []string
+	// sharesTrip reports whether all items are read by the client of c.
+	sharesTrip(c *conn, items []string) bool
 	// existsWith asks about the first of items, as many as go into one round trip
-	// (one at least), and sends with each its rider, which may be nil. It answers
-	// those items, all true beside an error. Their riders have been executed
-	// unless ctx has ended.
+	// (one at least), and sends with each its rider. It answers those items, true
+	// where unknown. Their riders have been executed unless ctx has ended.
 	existsWith(ctx context.Context, items []string, riders []redis.Cmder) ([]bool, error)
 }
 
@@ -27,17 +30,8 @@ func (g *Guard[V]) joinTrips() {
 		return
 	}
 	var own []string
-	switch b := g.filter.backend.(type) {
-	case *Bitmap:
-		own = filterKeys(b.key)
-		if b.conn.sameServer(&c.conn) {
-			g.rides, g.remote = b, c
-		}
-	case *RedisBloom:
-		own = append(filterKeys(b.key), b.ticket)
-		if b.conn.sameServer(&c.conn) {
-			g.rides, g.remote = b, c
-		}
+	if b, ok := g.filter.backend.(rider); ok {
+		own, g.rides, g.remote = b.keys(), b, c
 	}
 	// Another client may reach the same server, so these are left alone too.
 	g.reserved = map[string]struct{}{}
@@ -63,6 +57,15 @@ type reading struct {
 	audit bool // the filter denied it, and it is loaded all the same
 }
 
+// filterSaid takes the filter's answer. Beside an error of others a "no" is certain
+// nevertheless, as where one shard of several is lost.
+func (r *reading) filterSaid(maybe bool, err error) {
+	r.maybe = maybe
+	if maybe {
+		r.filterErr = err
+	}
+}
+
 // read asks filter and cache, in one round trip where they share a client.
 // Neither needs the other: each reply alone justifies its answer.
 func (g *Guard[V]) read(ctx context.Context, id string) (r reading) {
@@ -78,7 +81,7 @@ func (g *Guard[V]) read(ctx context.Context, id string) (r reading) {
 // not asked, see outage.
 func (g *Guard[V]) readMany(ctx context.Context, ids []string, down reading) []reading {
 	ids = ids[:min(len(ids), maxChunkItems)]
-	if g.rides == nil || down.filterErr != nil || down.cacheErr != nil {
+	if g.rides == nil || !g.rides.sharesTrip(&g.remote.conn, ids) || down.filterErr != nil || down.cacheErr != nil {
 		return g.readApart(ctx, ids, down)
 	}
 	gets := make([]redis.Cmder, len(ids))
@@ -93,7 +96,7 @@ func (g *Guard[V]) readMany(ctx context.Context, ids []string, down reading) []r
 	err = g.filter.wrap("look up in", err)
 	for i := range readings {
 		r := &readings[i]
-		r.maybe, r.filterErr = maybe[i], err
+		r.filterSaid(maybe[i], err)
 		r.entry, r.cacheErr = readEntry(gets[i].(*redis.StringCmd))
 	}
 	return readings
@@ -114,7 +117,7 @@ func (g *Guard[V]) readApart(ctx context.Context, ids []string, down reading) []
 	}
 	wg.Wait()
 	for i := range readings {
-		readings[i].maybe, readings[i].filterErr = maybe[i], err
+		readings[i].filterSaid(maybe[i], err)
 	}
 	return readings
 }

@@ -84,7 +84,7 @@ func TestGuardTwoClients(t *testing.T) {
 		other := target.Client(t, func(o *redis.Options) { o.Addr, o.MaxRetries, o.DialerRetries = proxy.Addr(), -1, 1 })
 		s.cache = NewRedisCache(other, s.prefix)
 		g := newTestGuard(t, s, rows(map[string]string{"row": "v"}), nil)
-		require.Nil(t, g.rides)
+		require.False(t, g.rides.sharesTrip(&g.remote.conn, []string{"row"}))
 		s.known(t, "row")
 		for range 2 {
 			v, err := g.Get(t.Context(), "row")
@@ -129,7 +129,7 @@ func TestGuardAutoPipeliner(t *testing.T) {
 				require.NoError(t, err)
 				s.cache = NewRedisCache(ap, s.prefix)
 				g := newTestGuard(t, s, rows(map[string]string{"row": "v"}), nil)
-				require.NotNil(t, g.rides)
+				require.True(t, g.rides.sharesTrip(&g.remote.conn, []string{"row"}))
 				require.NoError(t, g.Register(t.Context(), "row", "null"))
 				trips := &redistest.Trips{}
 				s.client.AddHook(trips)
@@ -181,7 +181,7 @@ func TestGuardCluster(t *testing.T) {
 				raw:    rawRedis{t, node, prefix},
 			}
 			g := newTestGuard(t, s, rows(map[string]string{"row": "v", "{tag}": "w"}), nil)
-			require.NotNil(t, g.rides, "read in one round trip")
+			require.True(t, g.rides.sharesTrip(&g.remote.conn, []string{"row"}), "read in one round trip")
 			require.NoError(t, g.Register(t.Context(), "row", "{tag}", "null"))
 			for range 2 {
 				v, err := g.Get(t.Context(), "row")

@@ -58,7 +58,7 @@ func TestBlockedPositionsEven(t *testing.T) {
 		t.Run(fmt.Sprint(blocks), func(t *testing.T) {
 			rnd := sizingRand(t)
 			p := Params{Capacity: 1, FPRate: 0.01, Layout: Blocked, Bits: blocks * blockBits, Hashes: 16}
-			g := newGeometry(p, rnd.Uint32())
+			g := newGeometry(p, rnd.Uint32(), alone)
 			var positions []uint64
 			byBlock, byBit, byStep := make([]int, 64), make([]int, blockBits), make([]int, 64)
 			for item := range 20_000 {
@@ -89,7 +89,7 @@ func TestHashingAllocatesNothing(t *testing.T) {
 		require.Zero(t, testing.AllocsPerRun(100, func() { hashItem(item, 7) }))
 		for _, layout := range sizingLayouts {
 			for _, k := range []int{1, 7, maxHashes} {
-				g := newGeometry(Params{Capacity: 1, FPRate: 0.01, Layout: layout, Bits: 480 * 1000, Hashes: k}, 7)
+				g := newGeometry(Params{Capacity: 1, FPRate: 0.01, Layout: layout, Bits: 480 * 1000, Hashes: k}, 7, alone)
 				require.Zero(t, testing.AllocsPerRun(100, func() { positions = g.appendPositions(positions[:0], item) }),
 					"%v k=%d", layout, k)
 				require.Len(t, positions, k)
@@ -101,7 +101,7 @@ func TestHashingAllocatesNothing(t *testing.T) {
 // appendPositions appends, for batches.
 func TestAppendPositionsAppends(t *testing.T) {
 	for _, layout := range sizingLayouts {
-		g := newGeometry(Params{Capacity: 1, FPRate: 0.01, Layout: layout, Bits: 480 * 1000, Hashes: 7}, 7)
+		g := newGeometry(Params{Capacity: 1, FPRate: 0.01, Layout: layout, Bits: 480 * 1000, Hashes: 7}, 7, alone)
 		a, b := g.appendPositions(nil, "a"), g.appendPositions(nil, "b")
 		require.Equal(t, append(a, b...), g.appendPositions(g.appendPositions(nil, "a"), "b"))
 		require.NotEqual(t, a, b)

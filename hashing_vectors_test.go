@@ -153,7 +153,7 @@ func vecCompute(v vecRecord) vecRecord {
 	}
 	h := hashItem(string(v.Item), v.Seed)
 	v.H1, v.H2 = h.h1, h.h2
-	v.Positions = newGeometry(p, v.Seed).appendPositions(nil, string(v.Item))
+	v.Positions = newGeometry(p, v.Seed, alone).appendPositions(nil, string(v.Item))
 	return v
 }
 

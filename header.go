@@ -71,9 +71,7 @@ const (
 type geometry struct {
 	params      Params
 	seed        uint32
-	shard       uint32
-	shards      uint32
-	routing     uint8
+	place       shardPlace
 	blocks      uint64 // Blocked only
 	fingerprint uint64 // 63 bits, odd, so never 0 and never lost with a trailing byte
 	tag         uint32 // Blocked only: last in every block, never 0
@@ -82,8 +80,8 @@ type geometry struct {
 
 // newGeometry completes params with a seed. It cannot fail: params come from
 // NewParams or from a header that was checked.
-func newGeometry(p Params, seed uint32) *geometry {
-	g := &geometry{params: p, seed: seed, shards: 1, size: p.Bytes()}
+func newGeometry(p Params, seed uint32, place shardPlace) *geometry {
+	g := &geometry{params: p, seed: seed, place: place, size: p.Bytes()}
 	if p.Layout == Blocked {
 		g.blocks = p.Bits / blockBits
 	}
@@ -98,12 +96,12 @@ func newGeometry(p Params, seed uint32) *geometry {
 // computeFingerprint hashes the fields of the header that decide where bits lie.
 func (g *geometry) computeFingerprint() uint64 {
 	var b [40]byte
-	b[0], b[1], b[2], b[3] = formatVersion, byte(g.params.Layout), hashMurmur3, g.routing
+	b[0], b[1], b[2], b[3] = formatVersion, byte(g.params.Layout), hashMurmur3, g.place.routing()
 	binary.BigEndian.PutUint32(b[4:], uint32(g.params.Hashes))
 	binary.BigEndian.PutUint64(b[8:], g.params.Bits)
 	binary.BigEndian.PutUint64(b[16:], uint64(g.seed))
-	binary.BigEndian.PutUint32(b[24:], g.shard)
-	binary.BigEndian.PutUint32(b[28:], g.shards)
+	binary.BigEndian.PutUint32(b[24:], g.place.index)
+	binary.BigEndian.PutUint32(b[28:], g.place.count)
 	// b[32:40]: the hash key's fingerprint, none in this version.
 	h, _ := murmur3.Sum128WithSeed(b[:], 0)
 	return h>>1 | 1
@@ -142,14 +140,14 @@ func (h *header) encode(magic string) []byte {
 	be := binary.BigEndian
 	g := h.geom
 	copy(b, magic)
-	b[offVersion], b[offLayout], b[offHash], b[offRouting] = formatVersion, byte(g.params.Layout), hashMurmur3, g.routing
+	b[offVersion], b[offLayout], b[offHash], b[offRouting] = formatVersion, byte(g.params.Layout), hashMurmur3, g.place.routing()
 	be.PutUint32(b[offHashes:], uint32(g.params.Hashes))
 	be.PutUint64(b[offBits:], g.params.Bits)
 	be.PutUint64(b[offCapacity:], g.params.Capacity)
 	be.PutUint64(b[offFPRate:], math.Float64bits(g.params.FPRate))
 	be.PutUint64(b[offSeed:], uint64(g.seed))
-	be.PutUint32(b[offShard:], g.shard)
-	be.PutUint32(b[offShards:], g.shards)
+	be.PutUint32(b[offShard:], g.place.index)
+	be.PutUint32(b[offShards:], g.place.count)
 	be.PutUint64(b[offFingerprint:], g.fingerprint)
 	be.PutUint64(b[offChecksum:], crc64.Checksum(b[offVersion:offChecksum], crcTable))
 	b[offPurpose] = h.purpose
@@ -206,6 +204,7 @@ func decodeHeader(b []byte) (*header, error) {
 	if err := p.checkStored(); err != nil {
 		return nil, err
 	}
+	place := shardPlace{be.Uint32(b[offShard:]), be.Uint32(b[offShards:])}
 	seed, generation, created := be.Uint64(b[offSeed:]), be.Uint64(b[offGeneration:]), be.Uint64(b[offCreated:])
 	switch {
 	case b[offHash] != hashMurmur3:
@@ -214,9 +213,8 @@ func decodeHeader(b []byte) (*header, error) {
 		return nil, fmt.Errorf("seed %d is above 32 bits: %w", seed, ErrCorrupt)
 	case be.Uint64(b[offHashKey:]) != 0:
 		return nil, fmt.Errorf("made with a hash key, which this handle does not have: %w", ErrCorrupt)
-	case b[offRouting] != 0 || be.Uint32(b[offShard:]) != 0 || be.Uint32(b[offShards:]) != 1:
-		return nil, fmt.Errorf("shard %d of %d of a sharded filter: %w",
-			be.Uint32(b[offShard:]), be.Uint32(b[offShards:]), ErrCorrupt)
+	case place.index >= place.count || b[offRouting] != place.routing():
+		return nil, fmt.Errorf("shard %d of %d by routing %d: %w", place.index, place.count, b[offRouting], ErrCorrupt)
 	case b[offPurpose] != purposeEmpty && b[offPurpose] != purposeRebuilt:
 		return nil, fmt.Errorf("purpose %d is unknown: %w", b[offPurpose], ErrCorrupt)
 	case generation == 0 || generation > math.MaxInt64: // no count gets there, and the next must not wrap
@@ -227,7 +225,7 @@ func decodeHeader(b []byte) (*header, error) {
 		return nil, fmt.Errorf("reserved bytes are in use: %w", ErrCorrupt)
 	}
 	h := &header{
-		geom:       newGeometry(p, uint32(seed)),
+		geom:       newGeometry(p, uint32(seed), place),
 		purpose:    b[offPurpose],
 		generation: generation,
 		created:    time.UnixMicro(int64(created)),

@@ -21,7 +21,7 @@ func hdrRandom(t *testing.T, rnd *rand.Rand) *header {
 	n := uint64(math.Exp(rnd.Float64() * math.Log(1e6)))
 	p := sizingParams(t, n, math.Exp(rnd.Float64()*math.Log(1e-9)*0.999-0.001), Layout(rnd.IntN(2)))
 	h := &header{
-		geom:       newGeometry(p, rnd.Uint32()),
+		geom:       newGeometry(p, rnd.Uint32(), alone),
 		purpose:    uint8(1 + rnd.IntN(2)),
 		generation: 1 + rnd.Uint64()>>(2+rnd.IntN(62)),
 		created:    time.UnixMicro(rnd.Int64N(math.MaxInt64 / 1000)),
@@ -40,7 +40,7 @@ func hdrFixed(layout Layout) *header {
 		p.Bits, p.Hashes = 480*20_705, 6
 	}
 	h := &header{
-		geom:       newGeometry(p, 0xdeadbeef),
+		geom:       newGeometry(p, 0xdeadbeef, alone),
 		purpose:    purposeRebuilt,
 		generation: 42,
 		created:    time.UnixMicro(1_700_000_000_123_456),
@@ -62,10 +62,8 @@ func hdrSeal(b []byte) {
 			Bits:   be.Uint64(b[offBits:]),
 			Hashes: int(be.Uint32(b[offHashes:])),
 		},
-		seed:    uint32(be.Uint64(b[offSeed:])),
-		shard:   be.Uint32(b[offShard:]),
-		shards:  be.Uint32(b[offShards:]),
-		routing: b[offRouting],
+		seed:  uint32(be.Uint64(b[offSeed:])),
+		place: shardPlace{be.Uint32(b[offShard:]), be.Uint32(b[offShards:])},
 	}
 	be.PutUint64(b[offFingerprint:], g.computeFingerprint())
 	be.PutUint64(b[offChecksum:], crc64.Checksum(b[offVersion:offChecksum], crc64.MakeTable(crc64.ECMA)))
@@ -280,29 +278,29 @@ func TestHeaderSealedButImpossible(t *testing.T) {
 func TestFingerprint(t *testing.T) {
 	base := Params{Capacity: 1000, FPRate: 0.01, Layout: Classic, Bits: 9600, Hashes: 7}
 	with := func(f func(*Params)) Params { p := base; f(&p); return p }
-	seen := map[uint64]string{newGeometry(base, 1).fingerprint: "base"}
+	seen := map[uint64]string{newGeometry(base, 1, alone).fingerprint: "base"}
 	for name, g := range map[string]*geometry{
-		"layout":       newGeometry(with(func(p *Params) { p.Layout = Blocked }), 1),
-		"k":            newGeometry(with(func(p *Params) { p.Hashes = 8 }), 1),
-		"m":            newGeometry(with(func(p *Params) { p.Bits = 9601 }), 1),
-		"m by a block": newGeometry(with(func(p *Params) { p.Bits += blockBits }), 1),
-		"seed":         newGeometry(base, 2),
+		"layout":       newGeometry(with(func(p *Params) { p.Layout = Blocked }), 1, alone),
+		"k":            newGeometry(with(func(p *Params) { p.Hashes = 8 }), 1, alone),
+		"m":            newGeometry(with(func(p *Params) { p.Bits = 9601 }), 1, alone),
+		"m by a block": newGeometry(with(func(p *Params) { p.Bits += blockBits }), 1, alone),
+		"seed":         newGeometry(base, 2, alone),
 	} {
 		other, taken := seen[g.fingerprint]
 		require.False(t, taken, "%s and %s", name, other)
 		seen[g.fingerprint] = name
 	}
 	for _, change := range []func(*geometry){
-		func(g *geometry) { g.shard = 1 },
-		func(g *geometry) { g.shards = 2 },
-		func(g *geometry) { g.routing = 1 },
+		func(g *geometry) { g.place = shardPlace{0, 2} },
+		func(g *geometry) { g.place = shardPlace{1, 2} },
+		func(g *geometry) { g.place = shardPlace{0, 3} },
 	} {
-		g := newGeometry(base, 1)
+		g := newGeometry(base, 1, alone)
 		change(g)
 		require.NotEqual(t, g.fingerprint, g.computeFingerprint())
 	}
-	same := newGeometry(with(func(p *Params) { p.Capacity, p.FPRate = 999, 0.5 }), 1)
-	require.Equal(t, newGeometry(base, 1).fingerprint, same.fingerprint, "capacity and rate move no bit")
+	same := newGeometry(with(func(p *Params) { p.Capacity, p.FPRate = 999, 0.5 }), 1, alone)
+	require.Equal(t, newGeometry(base, 1, alone).fingerprint, same.fingerprint, "capacity and rate move no bit")
 
 	h := hdrFixed(Classic)
 	before := h.encode(magicLive)
@@ -319,7 +317,7 @@ func TestFingerprintForm(t *testing.T) {
 	tags := make(map[uint32]bool)
 	for range 20_000 {
 		p := Params{Capacity: 1, FPRate: 0.5, Layout: Layout(rnd.IntN(2)), Bits: blockBits * (1 + rnd.Uint64N(1<<22)), Hashes: 1 + rnd.IntN(maxHashes)}
-		g := newGeometry(p, rnd.Uint32())
+		g := newGeometry(p, rnd.Uint32(), alone)
 		if g.fingerprint%2 != 1 || g.fingerprint >= 1<<63 || g.tag == 0 {
 			t.Fatalf("fingerprint %#x, tag %#x of %+v", g.fingerprint, g.tag, p)
 		}

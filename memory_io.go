@@ -2,7 +2,6 @@ package bloom
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,11 +10,13 @@ import (
 )
 
 // WriteTo writes the filter as [Bitmap] stores it. Items added meanwhile may or
-// may not be in what is written.
+// may not be in what is written. Of a shard it writes what the [Bitmap] in the same
+// place of a [Sharded] reads.
 func (m *Memory) WriteTo(w io.Writer) (int64, error) {
-	f, err := m.filter(context.Background())
-	if err != nil {
-		return 0, fmt.Errorf("bloom: write memory filter: %w", err)
+	s, _ := m.at()
+	f := s.filter()
+	if f == nil {
+		return 0, fmt.Errorf("bloom: write memory filter: %w", errNoMemory)
 	}
 	out := &countingWriter{w: w}
 	if err := f.write(bufio.NewWriterSize(out, 64<<10)); err != nil {
@@ -61,12 +62,13 @@ func (m *Memory) ReadFrom(r io.Reader) (int64, error) {
 	if err != nil {
 		return in.n, fmt.Errorf("bloom: read memory filter: %w", err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.next.Load() != nil {
+	s, _ := m.at()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next.Load() != nil {
 		return in.n, fmt.Errorf("bloom: read memory filter: %w", ErrRebuilding)
 	}
-	m.live.Store(f)
+	s.live.Store(f)
 	return in.n, nil
 }
 

@@ -281,7 +281,7 @@ func TestMemoryReadFromHostileSize(t *testing.T) {
 		{Capacity: 1, FPRate: 0.01, Layout: Classic, Bits: 1<<32 - 1600, Hashes: 7},
 		{Capacity: 1, FPRate: 0.01, Layout: Blocked, Bits: 480 * (1<<23 - 4), Hashes: 7},
 	} {
-		h := newHeader(newGeometry(p, 1), 1)
+		h := newHeader(newGeometry(p, 1, alone), 1)
 		for _, follows := range []int{0, 100, 1 << 20} {
 			t.Run(fmt.Sprintf("%v followed by %d", p.Layout, follows), func(t *testing.T) {
 				stored := append(h.encode(magicLive), make([]byte, follows)...)

@@ -10,13 +10,15 @@ import (
 // it is opened.
 type memoryBuild struct {
 	m    *Memory
+	s    *memoryState
 	next *memoryFilter
 	wish wish
 }
 
 func (m *Memory) openBuild(ctx context.Context, w wish) (build, RebuildReport, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	s, place := m.at()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	live, err := m.filter(ctx)
 	if err != nil && !isNotReady(err) {
 		return nil, RebuildReport{}, err
@@ -25,11 +27,14 @@ func (m *Memory) openBuild(ctx context.Context, w wish) (build, RebuildReport, e
 	if live != nil {
 		head = &live.header
 	}
-	g, err := buildGeometry(w, head)
+	if w.empty && live != nil {
+		return nil, RebuildReport{}, errPresent
+	}
+	g, err := buildGeometry(w, head, place)
 	if err != nil {
 		return nil, RebuildReport{}, err
 	}
-	if m.next.Load() != nil {
+	if s.next.Load() != nil {
 		return nil, RebuildReport{}, fmt.Errorf("another one is not done: %w", ErrRebuilding)
 	}
 	if w.maxAge > 0 && live != nil && live.purpose == purposeRebuilt && g.params.satisfiedBy(live.geom.params) &&
@@ -37,9 +42,9 @@ func (m *Memory) openBuild(ctx context.Context, w wish) (build, RebuildReport, e
 		return nil, RebuildReport{Generation: live.generation, Params: live.geom.params, Bytes: live.geom.size}, errYoung
 	}
 	h := newHeader(g, 1)
-	h.purpose = purposeRebuilt
-	d := &memoryBuild{m: m, next: newMemoryFilter(h), wish: w}
-	m.next.Store(d.next)
+	h.purpose = w.purpose()
+	d := &memoryBuild{m: m, s: s, next: newMemoryFilter(h), wish: w}
+	s.next.Store(d.next)
 	return d, RebuildReport{}, nil
 }
 
@@ -76,34 +81,37 @@ func (d *memoryBuild) lookUp(_ context.Context, items []string) ([]bool, error) 
 }
 
 func (d *memoryBuild) renew(context.Context) error {
-	if d.m.next.Load() != d.next {
+	if d.s.next.Load() != d.next {
 		return errLeaseLost
 	}
 	return nil
 }
 
 func (d *memoryBuild) publish(context.Context) (uint64, error) {
-	d.m.mu.Lock()
-	defer d.m.mu.Unlock()
-	if d.m.next.Load() != d.next {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	if d.s.next.Load() != d.next {
 		return 0, errLeaseLost
 	}
+	if d.wish.empty && d.s.filter() != nil {
+		return 0, errPresent
+	}
 	d.next.created = time.UnixMicro(time.Now().UnixMicro())
-	if live := d.m.live.Load(); live != nil {
+	if live := d.s.live.Load(); live != nil {
 		d.next.generation = live.generation + 1
 	}
 	if d.wish.ttl > 0 {
 		d.next.expires = time.Now().Add(d.wish.ttl)
 	}
 	// Live first: an Add that sees no next any more must see it live.
-	d.m.live.Store(d.next)
-	d.m.next.Store(nil)
+	d.s.live.Store(d.next)
+	d.s.next.Store(nil)
 	return d.next.generation, nil
 }
 
 func (d *memoryBuild) abort(context.Context) error {
-	d.m.mu.Lock()
-	defer d.m.mu.Unlock()
-	d.m.next.CompareAndSwap(d.next, nil)
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	d.s.next.CompareAndSwap(d.next, nil)
 	return nil
 }

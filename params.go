@@ -128,17 +128,30 @@ func (p Params) withHashes(k int) Params {
 	return p
 }
 
-// tooLarge says how many shards would do, each with an allowance of six standard
-// deviations for the unevenness of hashing: a share of x items is sized for
-// x + 6·√x.
+// tooLarge says how many shards would do.
 func tooLarge(capacity uint64, fpRate float64, layout Layout, m float64) error {
 	whole := wholeBits(m, layout)
-	// What one key holds, less what rounding up to whole items and blocks may cost.
-	most := (maxKeyBits-frameBits-blockBytes*8)/whole*float64(capacity) - 1
-	root := math.Sqrt(most+9) - 3 // x + 6·√x = most
-	shards := math.Ceil(float64(capacity) / (root * root))
-	return fmt.Errorf("bloom: %d items at %v (%v) need %.0f bits, %.0f in all; one key holds at most %d: %.0f shards would do: %w",
-		capacity, fpRate, layout, m, whole, uint64(maxKeyBits), shards, ErrTooLarge)
+	return fmt.Errorf("bloom: %d items at %v (%v) need %.0f bits, %.0f in all; one key holds at most %d: %s: %w",
+		capacity, fpRate, layout, m, whole, uint64(maxKeyBits),
+		shardAdvice(float64(capacity), keyItems(fpRate, layout)), ErrTooLarge)
+}
+
+// keyItems is how many items at a rate one key holds, less what rounding up to
+// whole items and blocks may cost.
+func keyItems(fpRate float64, layout Layout) float64 {
+	const many = 1 << 40 // so that rounding up does not count
+	perItem := (wholeBits(sizeBits(many, fpRate, layout), layout) - frameBits) / many
+	return (maxKeyBits-frameBits-blockBytes*8)/perItem - 1
+}
+
+// shardAdvice says how many shards hold so many items, if each holds that many at
+// most.
+func shardAdvice(capacity, most float64) string {
+	n := enoughShards(capacity, most)
+	if n > maxShards {
+		return fmt.Sprintf("%.0f shards would be needed, and at most %d are possible", n, maxShards)
+	}
+	return fmt.Sprintf("%.0f shards would do", n)
 }
 
 // Bytes returns the length of the filter's Redis string, header, block tags and

@@ -142,7 +142,7 @@ func TestNewParamsInvalid(t *testing.T) {
 // sizingRefusal is what the text of an ErrTooLarge says.
 type sizingRefusal struct{ bits, whole, limit, shards float64 }
 
-var sizingRefusalText = regexp.MustCompile(`need (\d+) bits, (\d+) in all; one key holds at most (\d+): (\d+) shards`)
+var sizingRefusalText = regexp.MustCompile(`need (\d+) bits, (\d+) in all; one key holds at most (\d+): (\d+) shards would`)
 
 func sizingParseRefusal(t *testing.T, err error) (r sizingRefusal) {
 	t.Helper()
@@ -159,8 +159,7 @@ func sizingParseRefusal(t *testing.T, err error) (r sizingRefusal) {
 }
 
 // A capacity that one key cannot hold is refused at once, and the number of
-// shards that the refusal names really serves, each shard sized for its share and
-// six standard deviations of it.
+// shards that the refusal names really serves, each with its allowance.
 func TestNewParamsTooLarge(t *testing.T) {
 	rnd := sizingRand(t)
 	type sizing struct {
@@ -189,7 +188,7 @@ func TestNewParamsTooLarge(t *testing.T) {
 				require.GreaterOrEqual(t, r.whole, r.bits)
 
 				share := float64(tt.capacity) / r.shards
-				share = math.Ceil(share + 6*math.Sqrt(share))
+				share = math.Ceil(share + shareAllowance(float64(tt.capacity), r.shards) + 1)
 				p, err = NewParams(uint64(share), tt.fpRate, layout)
 				require.NoError(t, err)
 				// Nor does it name many more than the sizes ask for.

@@ -136,6 +136,17 @@ type wish struct {
 	maxAge time.Duration
 	lease  time.Duration
 	ttl    time.Duration
+	// empty: CreateEmpty of a sharded filter, which opens and publishes all shards
+	// like a rebuild, but only where nothing is live.
+	empty bool
+}
+
+// purpose is what the header of the generation will say.
+func (w wish) purpose() uint8 {
+	if w.empty {
+		return purposeEmpty
+	}
+	return purposeRebuilt
 }
 
 func (f *Filter) wish(o RebuildOptions) wish {
@@ -189,6 +200,9 @@ type rebuilder interface {
 }
 
 var errYoung = errors.New("a generation of the wanted size is young enough")
+
+// errPresent ends a build that shall not replace a filter.
+var errPresent = fmt.Errorf("there is a filter already: %w", ErrRebuildRefused)
 
 // errLeaseLost ends a build whose staging is gone or another's.
 var errLeaseLost = fmt.Errorf("what was built so far is gone, or another builder has taken over: %w", ErrRebuildRefused)

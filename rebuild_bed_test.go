@@ -27,6 +27,7 @@ type rebuildBed struct {
 	key     string                  // "" for Memory
 	backend func() Backend          // a new handle, as another process has
 	content func(*testing.T) string // of the live filter, "" where there is none
+	shards  []rebuildBed            // of a Sharded
 }
 
 // real reports whether a server keeps the filter that keeps time by itself.
@@ -40,6 +41,40 @@ func rebuildBeds(t *testing.T, f func(*testing.T, rebuildBed)) {
 	}
 	rebuildBitmaps(t, f)
 	t.Run("redisbloom", func(t *testing.T) { f(t, rebuildModule(t)) })
+	rebuildSharded(t, f)
+}
+
+// rebuildSharded runs f over shards in this process, and over shards on a real
+// server.
+func rebuildSharded(t *testing.T, f func(*testing.T, rebuildBed)) {
+	t.Helper()
+	t.Run("sharded memory", func(t *testing.T) {
+		f(t, rebuildShards(rebuildMemory(Classic), rebuildMemory(Classic), rebuildMemory(Classic)))
+	})
+	t.Run("sharded bitmap", func(t *testing.T) {
+		s := redistest.Shared(t)
+		f(t, rebuildShards(rebuildOwn(t, s, Blocked), rebuildOwn(t, s, Blocked), rebuildOwn(t, s, Blocked)))
+	})
+}
+
+// rebuildShards is one filter over the places of several.
+func rebuildShards(shards ...rebuildBed) rebuildBed {
+	b := shards[0]
+	b.shards = shards
+	b.backend = func() Backend {
+		var backends []Backend
+		for _, s := range shards {
+			backends = append(backends, s.backend())
+		}
+		return NewSharded(backends...)
+	}
+	b.content = func(t *testing.T) (all string) {
+		for _, s := range shards {
+			all += s.content(t)
+		}
+		return all
+	}
+	return b
 }
 
 // rebuildBitmaps runs f over both layouts, on miniredis and on a real server.
@@ -145,6 +180,9 @@ func (b rebuildBed) built(t testing.TB, capacity uint64, items []string) *Filter
 // staged reports whether staging is there.
 func (b rebuildBed) staged(t testing.TB) bool {
 	t.Helper()
+	if b.shards != nil {
+		return slices.ContainsFunc(b.shards, func(s rebuildBed) bool { return s.staged(t) })
+	}
 	if m, ok := b.backend().(*Memory); ok {
 		return m.next.Load() != nil
 	}
@@ -153,10 +191,24 @@ func (b rebuildBed) staged(t testing.TB) bool {
 	return n == 1
 }
 
+// evict removes the live filter, every shard of it.
+func (b rebuildBed) evict(t testing.TB) {
+	t.Helper()
+	for _, s := range append(b.shards, b) {
+		require.NoError(t, b.rdb.Del(t.Context(), s.key).Err())
+	}
+}
+
 // requireClean requires that a rebuild left nothing: no staging and no scratch
 // keys. RedisBloom keeps the state of what it published.
 func (b rebuildBed) requireClean(t testing.TB) {
 	t.Helper()
+	for _, s := range b.shards {
+		s.requireClean(t)
+	}
+	if b.shards != nil {
+		return
+	}
 	require.False(t, b.staged(t), "staging is left")
 	if b.rdb == nil {
 		return

@@ -167,7 +167,7 @@ func TestRebuildModel(t *testing.T) {
 	published := 0
 	run := func(t *testing.T, bed rebuildBed, sizes []uint64, steps, round int) {
 		m := &rebuildModel{T: t, bed: bed, sizes: sizes, rnd: rand.New(rand.NewPCG(seed, uint64(round))), builder: bed.backend()}
-		if bed.rdb != nil && !bed.module {
+		if bed.rdb != nil && !bed.module && bed.shards == nil {
 			m.replays = &rebuildReplays{}
 			rdb := bed.target.Client(t)
 			rdb.AddHook(m.replays)
@@ -177,12 +177,16 @@ func TestRebuildModel(t *testing.T) {
 		published += m.publications
 	}
 	rebuildBeds(t, func(t *testing.T, bed rebuildBed) {
-		if bed.layout == Blocked {
+		if bed.layout == Blocked && bed.shards == nil {
 			return // layouts change at random
 		}
 		published = 0
 		for round := range rounds {
 			switch {
+			case bed.shards != nil && bed.rdb == nil:
+				run(t, rebuildShards(rebuildMemory(Classic), rebuildMemory(Classic)), []uint64{100, 300}, 150, round)
+			case bed.shards != nil:
+				run(t, rebuildShards(rebuildBitmap(t, bed.target, Classic), rebuildBitmap(t, bed.target, Classic)), []uint64{100, 300}, 150, round)
 			case bed.rdb == nil:
 				run(t, rebuildMemory(Classic), []uint64{100, 300}, 200, round)
 			case bed.module:

@@ -21,7 +21,8 @@ type modelBuild struct {
 	dual        []string // added while its staging was open
 	merged      uint64   // chunks that staging counts
 	merging     bool     // source is at its end
-	copied      string   // an older state of staging, and what it held
+	published   bool
+	copied      string // an older state of staging, and what it held
 	copiedDual  int
 	copiedCount uint64
 }
@@ -189,6 +190,8 @@ func (m *rebuildModel) publish() {
 	generation, err := b.build.publish(m.Context())
 	m.log("%s publishes: %d %v", b.name, generation, err)
 	switch {
+	case m.bed.shards != nil && b.published:
+		require.NoError(m, err, "its builder knows")
 	case m.live != nil && m.live.by == b && m.bed.rdb != nil:
 		require.NoError(m, err, "asked again it says so again")
 		m.requireGeneration(generation)
@@ -211,7 +214,7 @@ func (m *rebuildModel) published(b *modelBuild) {
 		generation = m.live.generation + 1
 	}
 	m.live = &modelLive{items: slices.Concat(b.source, b.dual), generation: generation, by: b, params: b.params()}
-	m.staging, m.latest = nil, b
+	m.staging, m.latest, b.published = nil, b, true
 	m.publications++
 }
 
@@ -258,7 +261,7 @@ func (m *rebuildModel) renew() {
 	}
 	err := b.renew(m.Context())
 	m.log("%s renews: %v", b.name, err)
-	if m.staging == b {
+	if m.staging == b || m.bed.shards != nil && b.published { // then there is nothing to renew
 		require.NoError(m, err)
 	} else {
 		require.ErrorIs(m, err, ErrRebuildRefused)
@@ -279,9 +282,11 @@ func (m *rebuildModel) expire() {
 		return
 	}
 	m.log("the lease of %s ends", m.staging.name)
-	keys := []string{companionKey(m.bed.key, "next")}
-	if m.bed.module {
-		keys = append(keys, companionKey(m.bed.key, "build"))
+	var keys []string
+	for _, s := range append(m.bed.shards, m.bed) {
+		if keys = append(keys, companionKey(s.key, "next")); s.module {
+			keys = append(keys, companionKey(s.key, "build"))
+		}
 	}
 	for _, key := range keys {
 		require.NoError(m, m.bed.rdb.PExpire(m.Context(), key, 2*time.Millisecond).Err())
@@ -296,7 +301,7 @@ func (m *rebuildModel) expire() {
 // copyBack keeps a copy of staging, or brings it back: a server that lost its last
 // commands. What was added since is lost by the server.
 func (m *rebuildModel) copyBack() {
-	if m.staging == nil || m.bed.rdb == nil || m.bed.module {
+	if m.staging == nil || m.bed.rdb == nil || m.bed.module || m.bed.shards != nil {
 		return
 	}
 	b, next := m.staging, companionKey(m.bed.key, "next")
@@ -357,6 +362,6 @@ func (m *rebuildModel) evict() {
 		return
 	}
 	m.log("live is evicted")
-	require.NoError(m, m.bed.rdb.Del(m.Context(), m.bed.key).Err())
+	m.bed.evict(m)
 	m.live = nil
 }

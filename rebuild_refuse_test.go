@@ -245,7 +245,7 @@ func TestRebuildSurvivesEviction(t *testing.T) {
 		report, err := f.Rebuild(t.Context(), rebuildMidway(items, func() {
 			_, err := other.Add(t.Context(), "before")
 			require.NoError(t, err)
-			require.NoError(t, b.rdb.Del(t.Context(), b.key).Err())
+			b.evict(t)
 			require.ErrorIs(t, other.CreateEmpty(t.Context()), ErrRebuilding)
 			_, err = other.Add(t.Context(), "after")
 			require.ErrorIs(t, err, ErrNotReady)

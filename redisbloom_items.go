@@ -39,7 +39,7 @@ func (b *RedisBloom) ExistsMulti(ctx context.Context, items []string) ([]bool, e
 // error exists stays as it is.
 func (b *RedisBloom) existsChunk(ctx context.Context, items []string, exists []bool, riders ...redis.Cmder) error {
 	args := make([]any, 0, 2+sentinelCount+len(items))
-	args = appendStrings(appendStrings(append(args, "bf.mexists", b.key), sentinels), items)
+	args = appendStrings(appendStrings(append(args, "bf.mexists", b.key), b.sentinels), items)
 	cmd := redis.NewBoolSliceCmd(ctx, args...)
 	if err := b.conn.do(ctx, append([]redis.Cmder{cmd}, riders...)...); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (b *RedisBloom) whyUnsealed(ctx context.Context) error {
 	case s.sealed():
 		return fmt.Errorf("the filter was made anew a moment ago: %w", ErrNotReady)
 	}
-	return errUnsealed()
+	return b.errUnsealed(s)
 }
 
 // Add puts item into the filter, and into the one that a rebuild is filling.
@@ -105,7 +105,7 @@ func (b *RedisBloom) AddMulti(ctx context.Context, items []string) ([]bool, erro
 // or are wanted by a rebuild.
 func (b *RedisBloom) addChunk(ctx context.Context, items []string, added []bool) (goOn bool, err error) {
 	args := make([]any, 0, 1+sentinelCount+len(items))
-	args = appendStrings(appendStrings(append(args, sentinelCount), sentinels), items)
+	args = appendStrings(appendStrings(append(args, sentinelCount), b.sentinels), items)
 	reply, err := b.conn.evalStrings(ctx, moduleAddScript, []string{b.key, b.next, b.build}, args...)
 	if err != nil {
 		return false, b.keyError(err)
@@ -113,6 +113,9 @@ func (b *RedisBloom) addChunk(ctx context.Context, items []string, added []bool)
 	switch {
 	case reply[0] == "missing" || reply[0] == "staged":
 		return reply[0] == "staged", b.whyUnsealed(ctx)
+	case reply[0] == "other" && len(reply) == 2:
+		return false, fmt.Errorf("a rebuild fills %q for the sentinel %q, wanted is %q: %w",
+			b.next, reply[1], b.sentinels[0], ErrParamsMismatch)
 	case reply[0] != "added" || len(reply) != 3 || len(reply[1]) > len(items):
 		return false, fmt.Errorf("add script answered %.100q", reply)
 	}

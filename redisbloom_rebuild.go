@@ -12,6 +12,9 @@ import (
 )
 
 const (
+	moduleEmpty   = "empty"
+	moduleRebuilt = "rebuilt"
+
 	// batchesPerTrip of maxModuleItems each go to the server in one round trip.
 	batchesPerTrip = 4
 	// After each trip the builder pauses for this share of the time it took, which
@@ -55,6 +58,12 @@ func (b *RedisBloom) openBuild(ctx context.Context, w wish) (build, RebuildRepor
 		if err != nil {
 			return nil, RebuildReport{}, err
 		}
+		if live != nil && live.sealed() && w.empty {
+			return nil, RebuildReport{}, errPresent
+		}
+		if live != nil && b.isOther(live) {
+			return nil, RebuildReport{}, b.errUnsealed(live)
+		}
 		want, maxAge, err := b.decide(w, live)
 		if err != nil {
 			return nil, RebuildReport{}, err
@@ -64,8 +73,8 @@ func (b *RedisBloom) openBuild(ctx context.Context, w wish) (build, RebuildRepor
 			size, published = strconv.FormatUint(live.bytes, 10), live.published
 		}
 		args := []any{random, formatRate(want.FPRate), want.Capacity + sentinelCount, b.scaling,
-			w.lease.Milliseconds(), size, published, maxAge.Microseconds()}
-		reply, err := b.conn.evalStrings(ctx, moduleOpenScript, b.rebuildKeys(), appendStrings(args, sentinels)...)
+			w.lease.Milliseconds(), size, published, maxAge.Microseconds(), w.modulePurpose()}
+		reply, err := b.conn.evalStrings(ctx, moduleOpenScript, b.rebuildKeys(), appendStrings(args, b.sentinels)...)
 		if err != nil {
 			return nil, RebuildReport{}, b.keyError(err)
 		}
@@ -84,6 +93,14 @@ func (b *RedisBloom) openBuild(ctx context.Context, w wish) (build, RebuildRepor
 		}
 	}
 	return nil, RebuildReport{}, fmt.Errorf("the filter changed %d times meanwhile: %w", maxRereads, ErrRebuilding)
+}
+
+// modulePurpose is what the state says of a filter: was it made empty?
+func (w wish) modulePurpose() string {
+	if w.empty {
+		return moduleEmpty
+	}
+	return moduleRebuilt
 }
 
 // liveState is nil where there is no filter.
@@ -111,7 +128,7 @@ func (b *RedisBloom) decide(w wish, live *moduleState) (want Config, maxAge time
 	if err := b.Check(want); err != nil {
 		return want, 0, err
 	}
-	if live != nil && live.published != "" && live.sealed() && live.capacity >= want.Capacity+sentinelCount &&
+	if live != nil && live.published != "" && live.purpose != moduleEmpty && live.sealed() && live.capacity >= want.Capacity+sentinelCount &&
 		live.rate <= want.FPRate*(1+rateSlack) {
 		maxAge = w.maxAge
 	}
@@ -291,7 +308,7 @@ func (d *moduleBuild) renew(ctx context.Context) error {
 
 func (d *moduleBuild) publish(ctx context.Context) (uint64, error) {
 	reply, err := d.b.conn.evalStrings(ctx, modulePublishScript, d.b.rebuildKeys(),
-		appendStrings([]any{d.token, d.batches, d.wish.ttl.Milliseconds()}, sentinels)...)
+		appendStrings([]any{d.token, d.batches, d.wish.ttl.Milliseconds(), d.wish.modulePurpose()}, d.b.sentinels)...)
 	if err != nil {
 		return 0, d.b.keyError(err)
 	}
@@ -300,6 +317,8 @@ func (d *moduleBuild) publish(ctx context.Context) (uint64, error) {
 		return strconv.ParseUint(reply[1], 10, 64)
 	case status == "full":
 		return 0, d.errFull()
+	case status == "present":
+		return 0, errPresent
 	case status == "written" && len(reply) == 3:
 		return 0, fmt.Errorf("the live filter got %s items meanwhile, of which this package added %s: "+
 			"another program writes to it and must pause: %w", reply[1], reply[2], ErrRebuildRefused)

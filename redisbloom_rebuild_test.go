@@ -31,7 +31,9 @@ func (b *moduleBed) requireBuilt(t *testing.T, key string, generation string) {
 	require.Equal(t, generation, state["generation"])
 	require.Len(t, state["published"], tokenBytes)
 	require.NotEmpty(t, state["created"])
-	require.Len(t, state, 3, "%q", state)
+	require.Equal(t, sentinels[0], state["first"])
+	require.Equal(t, moduleRebuilt, state["purpose"])
+	require.Len(t, state, 5, "%q", state)
 	require.InDelta(t, b.pttl(t, key), b.pttl(t, companionKey(key, "build")), float64(10*time.Millisecond), "they live as long")
 }
 

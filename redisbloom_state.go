@@ -29,6 +29,8 @@ type moduleState struct {
 	published  string // its token
 	generation uint64
 	created    time.Time
+	first      string // its first sentinel, which names the shard
+	purpose    string // moduleEmpty or moduleRebuilt
 }
 
 // subFilter is one bitmap of a filter, by BF.SCANDUMP's header.
@@ -94,10 +96,10 @@ func (s *moduleState) fits() bool {
 
 // readState is state in one round trip.
 func (b *RedisBloom) readState(ctx context.Context) (*moduleState, error) {
-	sealed := redis.NewBoolSliceCmd(ctx, appendStrings([]any{"bf.mexists", b.key}, sentinels)...)
+	sealed := redis.NewBoolSliceCmd(ctx, appendStrings([]any{"bf.mexists", b.key}, b.sentinels)...)
 	info := redis.NewCmd(ctx, "bf.info", b.key)
 	dump := redis.NewCmd(ctx, "bf.scandump", b.key, 0)
-	left := redis.NewSliceCmd(ctx, "hmget", b.build, "published", "generation", "created")
+	left := redis.NewSliceCmd(ctx, "hmget", b.build, "published", "generation", "created", "first", "purpose")
 	if err := b.conn.do(ctx, info, sealed, dump, left); err != nil {
 		return nil, err
 	}
@@ -200,10 +202,12 @@ func infoNumber(v any) (uint64, bool) {
 // readLeft takes what a rebuild left. It decides no answer, so it may be missing.
 func (s *moduleState) readLeft(cmd *redis.SliceCmd) {
 	v := cmd.Val()
-	if len(v) != 3 {
+	if len(v) != 5 {
 		return
 	}
 	s.published, _ = v[0].(string)
+	s.first, _ = v[3].(string)
+	s.purpose, _ = v[4].(string)
 	number := func(v any) uint64 {
 		text, _ := v.(string)
 		n, _ := strconv.ParseUint(text, 10, 63)

@@ -16,6 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// sentinels are those of a filter that is alone.
+var sentinels = RedisBloomSentinels(0, 1)
+
 // ModuleDouble is bloomtest.RedisBloom.
 var ModuleDouble func(*miniredis.Miniredis)
 

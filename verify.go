@@ -56,12 +56,40 @@ func (f *Filter) Verify(ctx context.Context, source iter.Seq2[string, error], op
 	return v.report, f.wrap("verify", err)
 }
 
-// snapshotter is a Backend that can copy its filter into this process, where a
-// test costs no round trip.
-type snapshotter interface {
-	snapshot(ctx context.Context, progress func(done, total uint64)) (*memoryFilter, error)
-	// unchanged returns nil while the snapshot is of the live generation.
-	unchanged(ctx context.Context, s *memoryFilter) error
+// snapshot is what a verification knows of a filter without asking.
+type snapshot interface {
+	// exists is true for items that are in; of the others the server is asked.
+	exists(item string) bool
+	// unchanged returns nil while the live generation is the one of the snapshot.
+	unchanged(ctx context.Context) error
+}
+
+// takeSnapshot copies the filter into this process where its backend can do that:
+// there a test costs no round trip.
+func takeSnapshot(ctx context.Context, b Backend, progress func(done, total uint64)) (snapshot, error) {
+	if s, ok := b.(interface {
+		snapshot(ctx context.Context, progress func(done, total uint64)) (snapshot, error)
+	}); ok {
+		return s.snapshot(ctx, progress)
+	}
+	info, err := b.Info(ctx)
+	return &noSnapshot{b, info}, err
+}
+
+// noSnapshot is that of a filter that cannot be copied.
+type noSnapshot struct {
+	backend Backend
+	before  Info
+}
+
+func (s *noSnapshot) exists(string) bool { return false }
+
+func (s *noSnapshot) unchanged(ctx context.Context) error {
+	after, err := s.backend.Info(ctx)
+	if err == nil && (after.Generation != s.before.Generation || !after.Created.Equal(s.before.Created)) {
+		return errChanged
+	}
+	return err
 }
 
 // errChanged starts a verification again.
@@ -76,7 +104,7 @@ type verification struct {
 	began    time.Time
 	told     time.Time
 	report   VerifyReport
-	copy     *memoryFilter // nil: every item is asked for
+	copy     snapshot
 	batch    []string
 }
 
@@ -92,7 +120,8 @@ func (v *verification) run(ctx context.Context) error {
 
 // pass goes through source once.
 func (v *verification) pass(ctx context.Context) error {
-	unchanged, err := v.begin(ctx)
+	var err error
+	v.copy, err = takeSnapshot(ctx, v.backend, func(done, total uint64) { v.tell("download", done, total) })
 	if err != nil {
 		return err
 	}
@@ -107,24 +136,7 @@ func (v *verification) pass(ctx context.Context) error {
 	if err := v.ask(ctx); err != nil {
 		return err
 	}
-	return unchanged(ctx)
-}
-
-// begin copies the filter where its backend can, and returns what tells at the end
-// whether it still is the same generation.
-func (v *verification) begin(ctx context.Context) (unchanged func(context.Context) error, err error) {
-	if s, ok := v.backend.(snapshotter); ok {
-		v.copy, err = s.snapshot(ctx, func(done, total uint64) { v.tell("download", done, total) })
-		return func(ctx context.Context) error { return s.unchanged(ctx, v.copy) }, err
-	}
-	before, err := v.backend.Info(ctx)
-	return func(ctx context.Context) error {
-		after, err := v.backend.Info(ctx)
-		if err == nil && (after.Generation != before.Generation || !after.Created.Equal(before.Created)) {
-			return errChanged
-		}
-		return err
-	}, err
+	return v.copy.unchanged(ctx)
 }
 
 // check counts an item, and keeps it to be asked for unless the copy has it.
@@ -135,7 +147,7 @@ func (v *verification) check(ctx context.Context, item string) error {
 	if v.report.Checked++; v.report.Checked%1024 == 0 {
 		v.tell("read", 0, 0)
 	}
-	if v.copy != nil && v.copy.exists(item) {
+	if v.copy.exists(item) {
 		return nil
 	}
 	if v.batch = append(v.batch, item); len(v.batch) < suspects {
@@ -175,14 +187,20 @@ func (v *verification) tell(phase string, done, total uint64) {
 	v.progress(Progress{Phase: phase, Items: v.report.Checked, Done: done, Total: total, Elapsed: time.Since(v.began)})
 }
 
-// snapshot of a Memory is the filter itself.
-func (m *Memory) snapshot(ctx context.Context, _ func(done, total uint64)) (*memoryFilter, error) {
-	return m.filter(ctx)
+// memorySnapshot of a Memory is the filter itself.
+type memorySnapshot struct {
+	*memoryFilter
+	m *Memory
 }
 
-func (m *Memory) unchanged(ctx context.Context, s *memoryFilter) error {
-	now, err := m.filter(ctx)
-	if err == nil && now != s {
+func (m *Memory) snapshot(ctx context.Context, _ func(done, total uint64)) (snapshot, error) {
+	f, err := m.filter(ctx)
+	return memorySnapshot{f, m}, err
+}
+
+func (s memorySnapshot) unchanged(ctx context.Context) error {
+	now, err := s.m.filter(ctx)
+	if err == nil && now != s.memoryFilter {
 		return errChanged
 	}
 	return err

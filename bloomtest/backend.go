@@ -249,8 +249,8 @@ func testInfo(t *testing.T, p place, layout bloom.Layout) {
 	require.True(t, info.Fill == 0 || math.IsNaN(info.Fill))
 	require.Less(t, info.FPRate, 1e-6)
 	require.Positive(t, info.Bytes)
-	require.Equal(t, 1, info.Shards)
-	require.Equal(t, 1, info.SubFilters)
+	require.Positive(t, info.Shards)
+	require.Equal(t, info.Shards, info.SubFilters)
 	require.LessOrEqual(t, info.Generation, uint64(1))
 	if !info.Created.IsZero() {
 		require.WithinRange(t, info.Created, start, time.Now().Add(time.Second))
@@ -262,10 +262,14 @@ func testInfo(t *testing.T, p place, layout bloom.Layout) {
 	full, err := f.Info(t.Context())
 	require.NoError(t, err)
 	require.InEpsilon(t, capacity, full.Items, 0.06, "an estimate")
-	if !math.IsNaN(full.Fill) {
+	least := 0.5 // of the rate asked for
+	if info.Shards > 1 {
+		least = 0.1 // small shards are sized for a good deal more than their even share
+	} else if !math.IsNaN(full.Fill) {
 		require.InDelta(t, 0.48, full.Fill, 0.06, "at capacity about half the bits are set")
 	}
-	require.InEpsilon(t, 0.01, full.FPRate, 0.5)
+	require.Greater(t, full.FPRate, 0.01*least)
+	require.Less(t, full.FPRate, 0.015)
 	require.Equal(t, info.Created, full.Created)
 
 	_, err = f.AddMulti(t.Context(), named("more", capacity/2))

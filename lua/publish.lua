@@ -4,9 +4,11 @@
 -- KEYS: filter, companion
 -- ARGV: live magic, staging magic, marker magic, token, offset of the token,
 --       offset of the count, count of chunks, 8 bytes, size of the string,
---       trailer, TTL in milliseconds (0: none), offset of the generation
--- Answers {'done', generation}, {'lost'}, {'back', count} (chunks are missing) or
--- {'foreign'} (the key holds no filter).
+--       trailer, TTL in milliseconds (0: none), offset of the generation, '1' where
+--       it shall replace no filter
+-- Answers {'done', generation}, {'lost'}, {'back', count} (chunks are missing),
+-- {'present'} (a filter that it shall not replace) or {'foreign'} (the key holds no
+-- filter).
 local function int64(s)
   local n = 0
   for i = 1, #s do
@@ -31,6 +33,8 @@ if magic == ARGV[1] then
   generation = int64(redis.call('GETRANGE', live, ARGV[11], ARGV[11] + 7))
   if redis.call('GETRANGE', live, tokenAt, tokenAt + 23) == ARGV[4] then
     return {'done', tostring(generation)}
+  elseif ARGV[12] == '1' then
+    return {'present'}
   end
 elseif magic ~= '' and magic ~= ARGV[3] then
   return {'foreign'}

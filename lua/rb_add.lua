@@ -4,7 +4,7 @@
 -- KEYS: filter, companion (staging), a rebuild's state
 -- ARGV: number of sentinels, sentinels, items
 -- Answers {'missing'} (no filter with sentinels), {'staged'} (nor that, but staging
--- has the items) or {'added', a digit an item, text of the first error}: '0' was there, '1'
+-- has the items), {'other', sentinel} (staging is of another shard) or {'added', a digit an item, text of the first error}: '0' was there, '1'
 -- added, 'E' refused; fewer digits than items where the filter stopped at one.
 local count = tonumber(ARGV[1])
 local items, sentinels = {}, {}
@@ -29,6 +29,10 @@ end
 -- Without its state staging is never published.
 local token = redis.call('EXISTS', KEYS[2]) == 1 and redis.call('HGET', KEYS[3], 'token')
 if token then
+  local owner = redis.call('HGET', KEYS[3], 'next first')
+  if owner and owner ~= sentinels[1] then
+    return {'other', owner}
+  end
   local digits, problem = insert(KEYS[2])
   if problem ~= '' or #digits < #items then
     -- Staging is too small: the rebuild fails, not the add.

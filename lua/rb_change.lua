@@ -68,7 +68,7 @@ if change == 'adopt' then
     return 'full'
   end
   -- What a rebuild once left is about another filter.
-  redis.call('HDEL', state, 'published', 'generation', 'created')
+  redis.call('HDEL', state, 'published', 'generation', 'created', 'first', 'purpose')
   return done()
 end
 

@@ -6,7 +6,7 @@
 -- ARGV: 16 random bytes, rate, capacity, expansion (0: NONSCALING), lease in
 --       milliseconds, size and published token of the filter that the caller saw
 --       ('' for none), how old in microseconds that may be to do (0: it doesn't),
---       sentinels
+--       what the filter will be: 'empty' or 'rebuilt', sentinels
 -- Answers {'open', token}, {'busy', milliseconds left}, {'young'}, {'changed'} (the
 -- filter is not the one that the caller saw), {'done'} or {'unsealed'} (a filter of
 -- another program).
@@ -17,7 +17,7 @@ if string.sub(published, 1, 16) == ARGV[1] then
 end
 local card = redis.call('BF.CARD', live) -- refuses keys of another type
 if redis.call('EXISTS', live) == 1 then
-  for i = 9, #ARGV do
+  for i = 10, #ARGV do
     if redis.call('BF.EXISTS', live, ARGV[i]) == 0 then
       return {'unsealed'}
     end
@@ -49,6 +49,7 @@ else
   redis.call('BF.RESERVE', staging, ARGV[2], ARGV[3], 'EXPANSION', ARGV[4])
 end
 redis.call('PEXPIRE', staging, ARGV[5])
-redis.call('HSET', state, 'token', token, 'batches', 0, 'added', 0, 'card', card)
+redis.call('HSET', state, 'token', token, 'batches', 0, 'added', 0, 'card', card,
+  'next first', ARGV[10], 'next purpose', ARGV[9])
 redis.call('PEXPIRE', state, ARGV[5])
 return {'open', token}

@@ -4,8 +4,9 @@
 -- finds its filter published, or another's, and does nothing.
 --
 -- KEYS: filter, staging, state
--- ARGV: token, number of batches, TTL in milliseconds (0: none), sentinels
--- Answers {'done', generation}, {'lost'}, {'full'} or {'written', by how many
+-- ARGV: token, number of batches, TTL in milliseconds (0: none), what the filter is:
+--       'empty' (then it replaces none) or 'rebuilt', sentinels
+-- Answers {'done', generation}, {'lost'}, {'full'}, {'present'} or {'written', by how many
 -- adds the live filter grew, how many of them are known}.
 local live, staging, state = KEYS[1], KEYS[2], KEYS[3]
 if redis.call('HGET', state, 'published') == ARGV[1] then
@@ -18,6 +19,9 @@ if redis.call('EXISTS', staging) == 0 then
   return {redis.call('HGET', state, 'refused') == ARGV[1] and 'full' or 'lost'}
 end
 if redis.call('EXISTS', live) == 1 then
+  if ARGV[4] == 'empty' then
+    return {'present'}
+  end
   local grown = redis.call('BF.CARD', live) - redis.call('HGET', state, 'card')
   local added = tonumber(redis.call('HGET', state, 'added'))
   if grown ~= added then
@@ -25,7 +29,7 @@ if redis.call('EXISTS', live) == 1 then
   end
 end
 local sentinels = {}
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   sentinels[#sentinels + 1] = ARGV[i]
 end
 local sealed = redis.call('BF.INSERT', staging, 'NOCREATE', 'ITEMS', unpack(sentinels))
@@ -37,8 +41,8 @@ end
 redis.call('RENAME', staging, live)
 local generation = redis.call('HINCRBY', state, 'generation', 1)
 local time = redis.call('TIME')
-redis.call('HSET', state, 'published', ARGV[1], 'created', string.format('%.0f', time[1] * 1000000 + time[2]))
-redis.call('HDEL', state, 'token', 'batches', 'added', 'card', 'refused')
+redis.call('HSET', state, 'published', ARGV[1], 'first', ARGV[5], 'purpose', ARGV[4], 'created', string.format('%.0f', time[1] * 1000000 + time[2]))
+redis.call('HDEL', state, 'token', 'batches', 'added', 'card', 'refused', 'next first', 'next purpose')
 if ARGV[3] == '0' then
   redis.call('PERSIST', live)
   redis.call('PERSIST', state)

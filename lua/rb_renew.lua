@@ -11,7 +11,7 @@ if ARGV[2] ~= '0' then
   return redis.call('PEXPIRE', KEYS[2], ARGV[2]) == 1 and 'renewed' or 'lost'
 end
 redis.call('DEL', KEYS[2])
-redis.call('HDEL', KEYS[3], 'token', 'batches', 'added', 'card', 'refused')
+redis.call('HDEL', KEYS[3], 'token', 'batches', 'added', 'card', 'refused', 'next first', 'next purpose')
 -- What is left tells of the live generation, and lives as long.
 local ttl = redis.call('PTTL', KEYS[1])
 if ttl > 0 then
