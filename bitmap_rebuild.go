@@ -62,9 +62,13 @@ func (b *Bitmap) openBuild(ctx context.Context, w wish) (build, RebuildReport, e
 			young = w.maxAge
 		}
 		h := d.opened()
+		var tag []byte
+		if w.empty { // nothing will be merged
+			tag = g.tagString()
+		}
 		reply, err := b.conn.evalStrings(ctx, openScript, []string{b.key, b.next}, magicLive, magicStaging, magicMarker,
 			random, h.encode(magicStaging), g.size, g.trailer(), w.lease.Milliseconds(),
-			offToken, offCreated, token, young.Microseconds())
+			offToken, offCreated, token, young.Microseconds(), tag)
 		if err != nil {
 			return nil, RebuildReport{}, b.keyError(err)
 		}

@@ -231,8 +231,11 @@ func (m *rebuildModel) look() {
 		return
 	}
 	items := b.dual
-	if b.merged == b.chunks() {
+	switch {
+	case b.merged == b.chunks():
 		items = slices.Concat(items, b.source)
+	case b.params().Layout == Blocked:
+		return // tags come with the merge
 	}
 	found, err := b.lookUp(m.Context(), items)
 	m.log("%s looks up %d: %v", b.name, len(items), err)

@@ -1,7 +1,8 @@
 -- Opens staging for a rebuild: an empty filter of the whole size at the companion
--- key, with a magic of its own, the builder's token and a lease. Only the tags of
--- its blocks are left to the merge, since writing them all keeps Redis busy for
--- much longer than allocating the string. Nothing else ever makes a companion key. Repeated, it finds its own staging, or its own filter live; late,
+-- key, with a magic of its own, the builder's token and a lease. The tags of its
+-- blocks are left to the merge, if there will be one, since writing them all keeps
+-- Redis busy for much longer than allocating the string. Nothing else ever makes a
+-- companion key. Repeated, it finds its own staging, or its own filter live; late,
 -- it leaves staging that nobody fills, until the lease ends.
 --
 -- KEYS: filter, companion
@@ -44,7 +45,15 @@ if ARGV[12] ~= '0' then
 end
 
 token = ARGV[4] .. now()
-redis.call('SETRANGE', staging, ARGV[6] - #trailer, trailer) -- allocates the whole string, once
+local tag, first, last = ARGV[13], #ARGV[5], ARGV[6] - #trailer
+redis.call('SETRANGE', staging, last, trailer) -- allocates the whole string, once
+if tag ~= '' then
+  local chunk = string.rep(string.rep('\0', 64 - #tag) .. tag, 1024)
+  while first < last do
+    redis.call('SETRANGE', staging, first, string.sub(chunk, 1, last - first))
+    first = first + #chunk
+  end
+end
 redis.call('SETRANGE', staging, 0, ARGV[5])
 redis.call('SETRANGE', staging, tokenAt, token)
 redis.call('PEXPIRE', staging, ARGV[8])
