@@ -352,6 +352,9 @@ func (s *Sharded) whole(shards []Params) Params {
 // Reset makes all shards empty again, one after the other, if all are present and
 // none is being rebuilt. An error in the middle leaves some of them empty: repeat it.
 func (s *Sharded) Reset(ctx context.Context) error {
+	if s.refused != nil {
+		return s.refused
+	}
 	states, errs := s.look(ctx)
 	if err := joinShardErrors(errs); err != nil {
 		return err
