@@ -193,7 +193,7 @@ func (b *Bitmap) Drop(ctx context.Context) error {
 		if v != "" && !isOurs(v) {
 			return fmt.Errorf("%q holds a foreign string, which stays: %w", cmd.Args()[1], ErrCorrupt)
 		}
-		if p, ok := placeOf(v); ok && p != b.place {
+		if p, ok := placeOf(v); ok && !p.sameStored(b.place) {
 			return b.place.mismatch(p)
 		}
 	}
@@ -206,12 +206,14 @@ func isOurs(s string) bool {
 	return strings.HasPrefix(s, magicLive) || strings.HasPrefix(s, magicStaging) || strings.HasPrefix(s, magicMarker)
 }
 
-// placeOf reads the place from the first bytes of a filter or of staging.
+// placeOf reads the place from the first bytes of a filter or of staging, of its
+// hash key the fingerprint.
 func placeOf(head string) (shardPlace, bool) {
-	if len(head) < offShards+4 {
+	if len(head) < offHashKey+8 {
 		return shardPlace{}, false
 	}
-	return shardPlace{bigEndian32(head[offShard:]), bigEndian32(head[offShards:])}, true
+	key := uint64(bigEndian32(head[offHashKey:]))<<32 | uint64(bigEndian32(head[offHashKey+4:]))
+	return shardPlace{bigEndian32(head[offShard:]), bigEndian32(head[offShards:]), hashKey{fingerprint: key}}, true
 }
 
 // readWhole reads the header and proves by the trailer that the string has its
@@ -262,7 +264,7 @@ func (b *Bitmap) parseHead(head *redis.StringCmd) (*header, error) {
 	if err := head.Err(); err != nil {
 		return nil, b.keyError(err)
 	}
-	h, err := parseHeader([]byte(head.Val()))
+	h, err := parseHeader([]byte(head.Val()), b.place.key)
 	if err != nil {
 		b.geom.Store(nil)
 		return nil, err

@@ -24,6 +24,7 @@ type memoryState struct {
 	mu   sync.Mutex // serializes the changes of live and next
 	live atomic.Pointer[memoryFilter]
 	next atomic.Pointer[memoryFilter] // what a rebuild is filling
+	key  atomic.Pointer[hashKey]      // of the latest Filter over it, for ReadFrom
 }
 
 // at returns where the filter is, and which part it is taken for.
@@ -279,7 +280,7 @@ func (f *memoryFilter) add(item string) (added bool) {
 // exists tests the bits of item, up to the first that is 0.
 func (f *memoryFilter) exists(item string) bool {
 	g := f.geom
-	h := hashItem(item, g.seed)
+	h := g.hash(item)
 	if g.params.Layout == Blocked {
 		block := (*[blockWords]uint64)(f.words[h.block(g.blocks)*blockWords:])
 		x, bit := h.h2, uint64(0)

@@ -27,6 +27,8 @@ type RedisBloom struct {
 	build     string // a rebuild's state
 	ticket    string // see lua/rb_ticket.lua
 	sentinels []string
+	hashKey   hashKey
+	k0, k1    uint64 // with a hash key: see hashKey.forModule
 	scaling   int
 	adopt     bool
 }
@@ -119,6 +121,8 @@ func (b *RedisBloom) Check(cfg Config) error {
 		return err
 	}
 	switch {
+	case b.adopt && b.hashKey.isSet():
+		return fmt.Errorf("bloom: HashKey with Adopt: another program's filter holds items that no key has hashed: %w", ErrInvalidParams)
 	case strings.EqualFold(b.key, "nonscaling") || strings.EqualFold(b.key, "expansion"):
 		return fmt.Errorf("bloom: key %q: BF.RESERVE takes it for its option: %w", b.key, ErrInvalidParams)
 	case b.scaling < 0 || b.scaling > maxScaling:

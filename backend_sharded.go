@@ -25,7 +25,9 @@ import (
 // failed; it is [ErrNotReady] only where nothing worse happened.
 type Sharded struct {
 	shards  []shard
-	refused error // why there are none; Check tells
+	key     hashKey
+	k0, k1  uint64 // with a key: see hashKey.forRouting
+	refused error  // why there are none; Check tells
 }
 
 var _ Backend = (*Sharded)(nil)
@@ -53,7 +55,7 @@ func NewSharded(shards ...Backend) *Sharded {
 	}
 	for i, b := range shards {
 		if b, ok := b.(shard); ok && s.refused == nil {
-			s.shards[i] = b.placed(shardPlace{uint32(i), uint32(len(shards))})
+			s.shards[i] = b.placed(s.place(i))
 			continue
 		}
 		if s.refused == nil {
@@ -140,7 +142,9 @@ func (s *Sharded) configs(cfg Config) ([]Config, error) {
 	return configs, nil
 }
 
-func (s *Sharded) place(i int) shardPlace { return shardPlace{uint32(i), uint32(len(s.shards))} }
+func (s *Sharded) place(i int) shardPlace {
+	return shardPlace{uint32(i), uint32(len(s.shards)), s.key}
+}
 
 // tooLarge says how many shards like these would do.
 func (s *Sharded) tooLarge(cfg Config, err error) error {
@@ -152,12 +156,32 @@ func (s *Sharded) tooLarge(cfg Config, err error) error {
 		cfg.Capacity, cfg.FPRate, cfg.Layout, len(s.shards), shardAdvice(float64(cfg.Capacity), most), err)
 }
 
+// keyed returns the same filter, hashed with a key.
+func (s *Sharded) keyed(key hashKey) Backend {
+	if s == nil || s.refused != nil {
+		return s
+	}
+	k := &Sharded{shards: make([]shard, len(s.shards)), key: key}
+	k.k0, k.k1 = key.forRouting()
+	for i, b := range s.shards {
+		k.shards[i] = b.placed(k.place(i))
+	}
+	return k
+}
+
+func (s *Sharded) route(item string) int {
+	if s.key.isSet() {
+		return keyedRoute(s.k0, s.k1, item, len(s.shards))
+	}
+	return route(item, len(s.shards))
+}
+
 // of returns the shard of an item.
 func (s *Sharded) of(item string) (int, error) {
 	if len(s.shards) == 0 {
 		return 0, s.refused
 	}
-	return route(item, len(s.shards)), nil
+	return s.route(item), nil
 }
 
 // name says which shard an error is of.
@@ -294,7 +318,7 @@ func (s *Sharded) batch(items []string, ask func(i int, part []string, at []int)
 func (s *Sharded) split(items []string) (parts [][]string, at [][]int) {
 	parts, at = make([][]string, len(s.shards)), make([][]int, len(s.shards))
 	for j, item := range items {
-		i := route(item, len(s.shards))
+		i := s.route(item)
 		parts[i], at[i] = append(parts[i], item), append(at[i], j)
 	}
 	return parts, at

@@ -151,3 +151,34 @@ func must[A, R any](b *testing.B, op func(context.Context, A) (R, error), ctx co
 		b.Fatal(err)
 	}
 }
+
+// What a hash key costs.
+func BenchmarkHashKey(b *testing.B) {
+	ctx := context.Background()
+	for _, layout := range layouts() {
+		b.Run(layout.String(), func(b *testing.B) {
+			filter := func(key []byte) *bloom.Filter {
+				f, err := bloom.New(bloom.NewMemory(), bloom.Config{Capacity: 1000, Layout: layout, HashKey: key})
+				if err != nil {
+					b.Fatal(err)
+				}
+				must(b, func(ctx context.Context, _ int) (int, error) { return 0, f.CreateEmpty(ctx) }, ctx, 0)
+				must(b, f.Add, ctx, "order:1234567")
+				return f
+			}
+			keyed, plain := filter(make([]byte, 16)), filter(nil)
+			const times = 100 // a call by itself is too short to be timed
+			ratio(b, "xMurmurHash3",
+				func(int) {
+					for range times {
+						must(b, keyed.Exists, ctx, "order:1234567")
+					}
+				},
+				func(int) {
+					for range times {
+						must(b, plain.Exists, ctx, "order:1234567")
+					}
+				})
+		})
+	}
+}

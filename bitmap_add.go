@@ -145,7 +145,7 @@ func (b *Bitmap) stagingGeometry(head string) (*geometry, error) {
 	if len(head) < headerBytes {
 		return nil, fmt.Errorf("truncated to %d bytes: %w", len(head), ErrCorrupt)
 	}
-	h, err := decodeHeader([]byte(head))
+	h, err := decodeHeader([]byte(head), b.place.key)
 	if err != nil {
 		return nil, err
 	}

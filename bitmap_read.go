@@ -165,7 +165,7 @@ func (b *Bitmap) askBlocks(ctx context.Context, r *bitmapRead, items []string) {
 	}
 	var key any = b.key
 	for i, item := range items {
-		h := hashItem(item, r.g.seed)
+		h := r.g.hash(item)
 		r.h2[i] = h.h2
 		from, to := &r.args[2*i], &r.args[2*i+1]
 		*from = headerBytes + h.block(r.g.blocks)*blockBytes

@@ -26,6 +26,14 @@ type Config struct {
 	// is added meanwhile; attaching does not extend it. After that it answers
 	// ErrNotReady. 0 means never; the least is a millisecond.
 	TTL time.Duration
+
+	// HashKey, 16 random bytes, makes the filter's positions a secret: items are
+	// hashed by SipHash-2-4-128 with it. Without one they are hashed by MurmurHash3
+	// with a seed that anybody can read who can read the filter, and who knows it
+	// can compute ids that the filter calls present although they are absent. Every
+	// handle on the filter needs the key, which is not stored; its fingerprint is,
+	// so that another key, or none, is ErrParamsMismatch. nil means none.
+	HashKey []byte
 }
 
 const defaultFPRate = 0.01
@@ -84,6 +92,17 @@ func New(b Backend, cfg Config) (*Filter, error) {
 	}
 	if cfg.TTL != 0 && cfg.TTL < time.Millisecond {
 		return nil, fmt.Errorf("bloom: TTL %v: want 0 (none) or at least 1ms: %w", cfg.TTL, ErrInvalidParams)
+	}
+	if cfg.HashKey != nil {
+		key, err := newHashKey(cfg.HashKey)
+		if err != nil {
+			return nil, err
+		}
+		with, ok := b.(interface{ keyed(hashKey) Backend })
+		if !ok {
+			return nil, fmt.Errorf("bloom: HashKey: a %T has none: want Bitmap, RedisBloom, Memory or Sharded: %w", b, ErrInvalidParams)
+		}
+		b, cfg.HashKey = with.keyed(key), nil
 	}
 	if err := b.Check(cfg); err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ var depsAllowed = []string{
 	"github.com/redis/go-redis/v9",
 	"github.com/spaolacci/murmur3",
 	"golang.org/x/sync",
+	"github.com/dchest/siphash", // HashKey
 	// What go-redis links.
 	"github.com/cespare/xxhash/v2",
 	"go.uber.org/atomic",

@@ -10,7 +10,10 @@ import (
 // A stored filter outlives the binary that wrote it: every position below is
 // frozen by the vectors in testdata. Another scheme needs another hash number in
 // the header.
-const hashMurmur3 = 1 // MurmurHash3 x64-128 with a 32-bit seed
+const (
+	hashMurmur3 = 1 // MurmurHash3 x64-128 with a 32-bit seed
+	hashSipHash = 2 // SipHash-2-4-128 with a key derived from Config.HashKey and the seed
+)
 
 // itemHash is what an item's positions are made from.
 type itemHash struct{ h1, h2 uint64 }
@@ -19,6 +22,15 @@ type itemHash struct{ h1, h2 uint64 }
 func hashItem(item string, seed uint32) itemHash {
 	h1, h2 := murmur3.Sum128WithSeed(unsafe.Slice(unsafe.StringData(item), len(item)), seed)
 	return itemHash{h1, h2}
+}
+
+// hash hashes an item as this geometry does.
+func (g *geometry) hash(item string) itemHash {
+	if g.place.key.isSet() {
+		h1, h2 := keyedHash(g.k0, g.k1, item)
+		return itemHash{h1, h2}
+	}
+	return hashItem(item, g.seed)
 }
 
 // classicPosition returns the i-th bit of an item, (h1 + i·h2) mod m in unsigned
@@ -50,7 +62,7 @@ func inBlock(x uint64) (next uint64, bit uint64) {
 // appendPositions appends the item's k bit offsets from the start of the body
 // (the bits behind the header), tags of blocks counted.
 func (g *geometry) appendPositions(dst []uint64, item string) []uint64 {
-	h := hashItem(item, g.seed)
+	h := g.hash(item)
 	if g.params.Layout == Blocked {
 		base, x, bit := h.block(g.blocks)*blockBytes*8, h.h2, uint64(0)
 		for range g.params.Hashes {

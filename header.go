@@ -72,6 +72,7 @@ type geometry struct {
 	params      Params
 	seed        uint32
 	place       shardPlace
+	k0, k1      uint64 // with a hash key: see hashKey.forPositions
 	blocks      uint64 // Blocked only
 	fingerprint uint64 // 63 bits, odd, so never 0 and never lost with a trailing byte
 	tag         uint32 // Blocked only: last in every block, never 0
@@ -85,6 +86,9 @@ func newGeometry(p Params, seed uint32, place shardPlace) *geometry {
 	if p.Layout == Blocked {
 		g.blocks = p.Bits / blockBits
 	}
+	if place.key.isSet() {
+		g.k0, g.k1 = place.key.forPositions(seed)
+	}
 	g.fingerprint = g.computeFingerprint()
 	g.tag = uint32(g.fingerprint>>31) ^ uint32(g.fingerprint)
 	if g.tag == 0 {
@@ -96,13 +100,13 @@ func newGeometry(p Params, seed uint32, place shardPlace) *geometry {
 // computeFingerprint hashes the fields of the header that decide where bits lie.
 func (g *geometry) computeFingerprint() uint64 {
 	var b [40]byte
-	b[0], b[1], b[2], b[3] = formatVersion, byte(g.params.Layout), hashMurmur3, g.place.routing()
+	b[0], b[1], b[2], b[3] = formatVersion, byte(g.params.Layout), g.place.key.hash(), g.place.routing()
 	binary.BigEndian.PutUint32(b[4:], uint32(g.params.Hashes))
 	binary.BigEndian.PutUint64(b[8:], g.params.Bits)
 	binary.BigEndian.PutUint64(b[16:], uint64(g.seed))
 	binary.BigEndian.PutUint32(b[24:], g.place.index)
 	binary.BigEndian.PutUint32(b[28:], g.place.count)
-	// b[32:40]: the hash key's fingerprint, none in this version.
+	binary.BigEndian.PutUint64(b[32:], g.place.key.fingerprint)
 	h, _ := murmur3.Sum128WithSeed(b[:], 0)
 	return h>>1 | 1
 }
@@ -140,7 +144,7 @@ func (h *header) encode(magic string) []byte {
 	be := binary.BigEndian
 	g := h.geom
 	copy(b, magic)
-	b[offVersion], b[offLayout], b[offHash], b[offRouting] = formatVersion, byte(g.params.Layout), hashMurmur3, g.place.routing()
+	b[offVersion], b[offLayout], b[offHash], b[offRouting] = formatVersion, byte(g.params.Layout), g.place.key.hash(), g.place.routing()
 	be.PutUint32(b[offHashes:], uint32(g.params.Hashes))
 	be.PutUint64(b[offBits:], g.params.Bits)
 	be.PutUint64(b[offCapacity:], g.params.Capacity)
@@ -148,6 +152,7 @@ func (h *header) encode(magic string) []byte {
 	be.PutUint64(b[offSeed:], uint64(g.seed))
 	be.PutUint32(b[offShard:], g.place.index)
 	be.PutUint32(b[offShards:], g.place.count)
+	be.PutUint64(b[offHashKey:], g.place.key.fingerprint)
 	be.PutUint64(b[offFingerprint:], g.fingerprint)
 	be.PutUint64(b[offChecksum:], crc64.Checksum(b[offVersion:offChecksum], crcTable))
 	b[offPurpose] = h.purpose
@@ -169,7 +174,7 @@ func (g *geometry) fixed() []byte {
 // parseHeader reads the first bytes of a live filter's string. The errors are
 // ErrNotReady where there is no filter, and ErrCorrupt where there is something
 // else, or a header in which anything does not fit.
-func parseHeader(b []byte) (*header, error) {
+func parseHeader(b []byte, key hashKey) (*header, error) {
 	switch {
 	case len(b) == 0:
 		return nil, fmt.Errorf("no such key: %w", ErrNotReady)
@@ -182,11 +187,12 @@ func parseHeader(b []byte) (*header, error) {
 	case len(b) < headerBytes:
 		return nil, fmt.Errorf("truncated to %d bytes: %w", len(b), ErrCorrupt)
 	}
-	return decodeHeader(b[:headerBytes])
+	return decodeHeader(b[:headerBytes], key)
 }
 
-// decodeHeader reads everything behind the magic.
-func decodeHeader(b []byte) (*header, error) {
+// decodeHeader reads everything behind the magic. A filter made with another key
+// is ErrParamsMismatch.
+func decodeHeader(b []byte, key hashKey) (*header, error) {
 	be := binary.BigEndian
 	if v := b[offVersion]; v != formatVersion {
 		return nil, fmt.Errorf("format version %d, this library knows %d: %w", v, formatVersion, ErrCorrupt)
@@ -204,15 +210,13 @@ func decodeHeader(b []byte) (*header, error) {
 	if err := p.checkStored(); err != nil {
 		return nil, err
 	}
-	place := shardPlace{be.Uint32(b[offShard:]), be.Uint32(b[offShards:])}
+	place := shardPlace{be.Uint32(b[offShard:]), be.Uint32(b[offShards:]), key}
 	seed, generation, created := be.Uint64(b[offSeed:]), be.Uint64(b[offGeneration:]), be.Uint64(b[offCreated:])
 	switch {
-	case b[offHash] != hashMurmur3:
-		return nil, fmt.Errorf("hash %d is unknown: %w", b[offHash], ErrCorrupt)
+	case b[offHash] != hashMurmur3 && b[offHash] != hashSipHash || (b[offHash] == hashSipHash) != (be.Uint64(b[offHashKey:]) != 0):
+		return nil, fmt.Errorf("hash %d with key %d is unknown: %w", b[offHash], be.Uint64(b[offHashKey:]), ErrCorrupt)
 	case seed > math.MaxUint32:
 		return nil, fmt.Errorf("seed %d is above 32 bits: %w", seed, ErrCorrupt)
-	case be.Uint64(b[offHashKey:]) != 0:
-		return nil, fmt.Errorf("made with a hash key, which this handle does not have: %w", ErrCorrupt)
 	case place.index >= place.count || b[offRouting] != place.routing():
 		return nil, fmt.Errorf("shard %d of %d by routing %d: %w", place.index, place.count, b[offRouting], ErrCorrupt)
 	case b[offPurpose] != purposeEmpty && b[offPurpose] != purposeRebuilt:
@@ -223,6 +227,9 @@ func decodeHeader(b []byte) (*header, error) {
 		return nil, fmt.Errorf("created %d µs after 1970: %w", created, ErrCorrupt)
 	case !allZero(b[offReserved1:offChecksum]) || !allZero(b[offReserved2:offGeneration]) || !allZero(b[offReserved3:]):
 		return nil, fmt.Errorf("reserved bytes are in use: %w", ErrCorrupt)
+	}
+	if stored := be.Uint64(b[offHashKey:]); stored != key.fingerprint {
+		return nil, key.mismatch(stored)
 	}
 	h := &header{
 		geom:       newGeometry(p, uint32(seed), place),

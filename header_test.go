@@ -63,7 +63,7 @@ func hdrSeal(b []byte) {
 			Hashes: int(be.Uint32(b[offHashes:])),
 		},
 		seed:  uint32(be.Uint64(b[offSeed:])),
-		place: shardPlace{be.Uint32(b[offShard:]), be.Uint32(b[offShards:])},
+		place: shardPlace{be.Uint32(b[offShard:]), be.Uint32(b[offShards:]), hashKey{}},
 	}
 	be.PutUint64(b[offFingerprint:], g.computeFingerprint())
 	be.PutUint64(b[offChecksum:], crc64.Checksum(b[offVersion:offChecksum], crc64.MakeTable(crc64.ECMA)))
@@ -75,11 +75,11 @@ func TestHeaderRoundTrip(t *testing.T) {
 		h := hdrRandom(t, rnd)
 		b := h.encode(magicLive)
 		require.Len(t, b, headerBytes)
-		got, err := parseHeader(b)
+		got, err := parseHeader(b, hashKey{})
 		require.NoError(t, err)
 		require.Equal(t, h, got)
 		// A parser of the first bytes does not mind the body behind them.
-		got, err = parseHeader(append(b, 1, 2, 3))
+		got, err = parseHeader(append(b, 1, 2, 3), hashKey{})
 		require.NoError(t, err)
 		require.Equal(t, h, got)
 	}
@@ -103,7 +103,7 @@ func TestHeaderGolden(t *testing.T) {
 			want, err := hex.DecodeString(strings.Join(strings.Fields(string(text)), ""))
 			require.NoError(t, err)
 			require.Equal(t, want, h.encode(magicLive))
-			got, err := parseHeader(want)
+			got, err := parseHeader(want, hashKey{})
 			require.NoError(t, err)
 			require.Equal(t, h, got)
 			hdrRequireFields(t, want, h)
@@ -152,7 +152,7 @@ func TestHeaderCorruptedByte(t *testing.T) {
 			for _, flip := range []byte{1, 0x80, 0xff, byte(1 + rnd.IntN(255))} {
 				bad := append([]byte(nil), good...)
 				bad[at] ^= flip
-				got, err := parseHeader(bad)
+				got, err := parseHeader(bad, hashKey{})
 				name := fmt.Sprintf("%v byte %d ^ %#x", layout, at, flip)
 				fixed := at < offPurpose
 				reserved := at >= offReserved2 && at < offGeneration || at >= offReserved3
@@ -172,10 +172,10 @@ func TestHeaderCorruptedByte(t *testing.T) {
 
 func TestHeaderTruncated(t *testing.T) {
 	good := hdrFixed(Classic).encode(magicLive)
-	_, err := parseHeader(nil)
+	_, err := parseHeader(nil, hashKey{})
 	require.ErrorIs(t, err, ErrNotReady)
 	for n := 1; n < len(good); n++ {
-		h, err := parseHeader(good[:n])
+		h, err := parseHeader(good[:n], hashKey{})
 		require.ErrorIs(t, err, ErrCorrupt, n)
 		require.NotErrorIs(t, err, ErrNotReady, n)
 		require.Nil(t, h)
@@ -198,7 +198,7 @@ func TestHeaderOtherMagic(t *testing.T) {
 		{"zeros", make([]byte, 500), ErrCorrupt},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := parseHeader(tt.bytes)
+			got, err := parseHeader(tt.bytes, hashKey{})
 			require.ErrorIs(t, err, tt.err)
 			require.Nil(t, got)
 		})
@@ -251,7 +251,7 @@ func TestHeaderSealedButImpossible(t *testing.T) {
 			b := hdrFixed(Blocked).encode(magicLive)
 			tt.change(b)
 			hdrSeal(b)
-			h, err := parseHeader(b)
+			h, err := parseHeader(b, hashKey{})
 			require.ErrorIs(t, err, ErrCorrupt)
 			require.ErrorContains(t, err, tt.text)
 			require.Nil(t, h)
@@ -260,14 +260,14 @@ func TestHeaderSealedButImpossible(t *testing.T) {
 	t.Run("unchanged", func(t *testing.T) {
 		b := hdrFixed(Blocked).encode(magicLive)
 		hdrSeal(b)
-		_, err := parseHeader(b)
+		_, err := parseHeader(b, hashKey{})
 		require.NoError(t, err, "hdrSeal must not be what the cases above fail by")
 	})
 	t.Run("fingerprint of another geometry", func(t *testing.T) {
 		b := hdrFixed(Blocked).encode(magicLive)
 		be.PutUint64(b[offFingerprint:], hdrFixed(Classic).geom.fingerprint)
 		be.PutUint64(b[offChecksum:], crc64.Checksum(b[offVersion:offChecksum], crcTable))
-		_, err := parseHeader(b)
+		_, err := parseHeader(b, hashKey{})
 		require.ErrorIs(t, err, ErrCorrupt)
 		require.ErrorContains(t, err, "fingerprint")
 	})
@@ -291,9 +291,9 @@ func TestFingerprint(t *testing.T) {
 		seen[g.fingerprint] = name
 	}
 	for _, change := range []func(*geometry){
-		func(g *geometry) { g.place = shardPlace{0, 2} },
-		func(g *geometry) { g.place = shardPlace{1, 2} },
-		func(g *geometry) { g.place = shardPlace{0, 3} },
+		func(g *geometry) { g.place = placeAt(0, 2) },
+		func(g *geometry) { g.place = placeAt(1, 2) },
+		func(g *geometry) { g.place = placeAt(0, 3) },
 	} {
 		g := newGeometry(base, 1, alone)
 		change(g)
@@ -343,7 +343,7 @@ func FuzzHeader(f *testing.F) {
 			b[offVersion] = formatVersion
 			hdrSeal(b)
 		}
-		h, err := parseHeader(b)
+		h, err := parseHeader(b, hashKey{})
 		if err != nil {
 			require.Nil(t, h)
 			require.True(t, isNotReady(err) || isCorrupt(err), err)

@@ -55,14 +55,19 @@ func (c *countingWriter) Write(b []byte) (int, error) {
 // ReadFrom replaces the filter by one that WriteTo wrote, or that GET returned
 // for a [Bitmap]'s key, up to the end of r. If that is not exactly one whole
 // filter it returns [ErrCorrupt] and keeps what it had. The filter read has no
-// TTL.
+// TTL. One that was made with a hash key is read once [New] has given this Memory
+// the key.
 func (m *Memory) ReadFrom(r io.Reader) (int64, error) {
+	s, _ := m.at()
+	var key hashKey
+	if k := s.key.Load(); k != nil {
+		key = *k
+	}
 	in := &countingReader{r: r}
-	f, err := readFilter(bufio.NewReaderSize(in, 64<<10))
+	f, err := readFilter(bufio.NewReaderSize(in, 64<<10), key)
 	if err != nil {
 		return in.n, fmt.Errorf("bloom: read memory filter: %w", err)
 	}
-	s, _ := m.at()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.next.Load() != nil {
@@ -83,12 +88,12 @@ func (c *countingReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func readFilter(r *bufio.Reader) (*memoryFilter, error) {
+func readFilter(r *bufio.Reader, key hashKey) (*memoryFilter, error) {
 	head := make([]byte, headerBytes)
 	if n, err := io.ReadFull(r, head); err != nil {
 		return nil, shortRead(err, uint64(n), headerBytes)
 	}
-	h, err := parseHeader(head)
+	h, err := parseHeader(head, key)
 	if isNotReady(err) { // a key may be about to become a filter, bytes are one or are not
 		return nil, fmt.Errorf("no filter but a marker: %w", ErrCorrupt)
 	}

@@ -271,7 +271,7 @@ func (town *rebuildTown) requireWhole(t *testing.T) string {
 	if head == "" {
 		return "nothing staged"
 	}
-	h, err := decodeHeader([]byte(head))
+	h, err := decodeHeader([]byte(head), hashKey{})
 	require.NoError(t, err)
 	return fmt.Sprint(h.merged, " chunks staged")
 }

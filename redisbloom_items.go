@@ -39,7 +39,7 @@ func (b *RedisBloom) ExistsMulti(ctx context.Context, items []string) ([]bool, e
 // error exists stays as it is.
 func (b *RedisBloom) existsChunk(ctx context.Context, items []string, exists []bool, riders ...redis.Cmder) error {
 	args := make([]any, 0, 2+sentinelCount+len(items))
-	args = appendStrings(appendStrings(append(args, "bf.mexists", b.key), b.sentinels), items)
+	args = b.appendItems(appendStrings(append(args, "bf.mexists", b.key), b.sentinels), items)
 	cmd := redis.NewBoolSliceCmd(ctx, args...)
 	if err := b.conn.do(ctx, append([]redis.Cmder{cmd}, riders...)...); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (b *RedisBloom) AddMulti(ctx context.Context, items []string) ([]bool, erro
 // or are wanted by a rebuild.
 func (b *RedisBloom) addChunk(ctx context.Context, items []string, added []bool) (goOn bool, err error) {
 	args := make([]any, 0, 1+sentinelCount+len(items))
-	args = appendStrings(appendStrings(append(args, sentinelCount), b.sentinels), items)
+	args = b.appendItems(appendStrings(append(args, sentinelCount), b.sentinels), items)
 	reply, err := b.conn.evalStrings(ctx, moduleAddScript, []string{b.key, b.next, b.build}, args...)
 	if err != nil {
 		return false, b.keyError(err)

@@ -143,6 +143,17 @@ func (s *moduleState) params() Params {
 
 func formatRate(rate float64) string { return strconv.FormatFloat(rate, 'g', -1, 64) }
 
+// appendItems appends items as the server gets them.
+func (b *RedisBloom) appendItems(args []any, items []string) []any {
+	if !b.hashKey.isSet() {
+		return appendStrings(args, items)
+	}
+	for _, item := range items {
+		args = append(args, keyedItem(b.k0, b.k1, item))
+	}
+	return args
+}
+
 func appendStrings(args []any, s []string) []any {
 	for i := range s {
 		args = append(args, s[i])
@@ -195,7 +206,7 @@ func (d *moduleBuild) send(ctx context.Context) error {
 	for from := 0; from < len(d.pending); from += maxModuleItems {
 		batch := d.pending[from:min(len(d.pending), from+maxModuleItems)]
 		cmds = append(cmds, evalCmd(ctx, "evalsha", moduleBatchScript.sha, d.b.rebuildKeys()[1:],
-			appendStrings([]any{d.token, last}, batch)))
+			d.b.appendItems([]any{d.token, last}, batch)))
 		last++
 	}
 	if err := d.b.conn.do(ctx, cmds...); err != nil {
@@ -218,7 +229,7 @@ func (d *moduleBuild) taken(ctx context.Context, cmd *redis.Cmd, i int) error {
 	if isNoScript(err) || err == nil && count <= d.batches {
 		batch := d.pending[i*maxModuleItems : min(len(d.pending), (i+1)*maxModuleItems)]
 		count, err = d.countOf(d.b.conn.eval(ctx, moduleBatchScript, d.b.rebuildKeys()[1:],
-			appendStrings([]any{d.token, d.batches}, batch)...))
+			d.b.appendItems([]any{d.token, d.batches}, batch)...))
 	}
 	if err == nil && count <= d.batches {
 		return errLeaseLost // the server lost batches that it had taken
@@ -280,7 +291,7 @@ func (d *moduleBuild) lookUp(ctx context.Context, items []string) ([]bool, error
 	found := make([]bool, 0, len(items))
 	for len(items) > 0 {
 		part := items[:min(len(items), maxModuleItems)]
-		cmd := redis.NewBoolSliceCmd(ctx, appendStrings([]any{"bf.mexists", d.b.next}, part)...)
+		cmd := redis.NewBoolSliceCmd(ctx, d.b.appendItems([]any{"bf.mexists", d.b.next}, part)...)
 		if err := d.b.conn.do(ctx, cmd); err != nil {
 			return nil, err
 		}

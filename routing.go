@@ -24,10 +24,24 @@ const (
 
 // shardPlace says which part of a sharded filter a filter is. It is stored with
 // the filter, so that one is never read for another.
-type shardPlace struct{ index, count uint32 }
+type shardPlace struct {
+	index, count uint32
+	key          hashKey // that its items are hashed with
+}
 
 // alone is the place of a filter that is not sharded, and of the only shard.
-var alone = shardPlace{0, 1}
+var alone = placeAt(0, 1)
+
+// keyedPlace is that of a filter that is not sharded and has a hash key.
+func keyedPlace(key hashKey) shardPlace {
+	p := alone
+	p.key = key
+	return p
+}
+
+func placeAt(index, count int) shardPlace {
+	return shardPlace{index: uint32(index), count: uint32(count)}
+}
 
 // routing is the version that the header names, 0 when alone.
 func (p shardPlace) routing() uint8 {
@@ -37,15 +51,23 @@ func (p shardPlace) routing() uint8 {
 	return routingVersion
 }
 
+// sameStored compares what of a place is stored.
+func (p shardPlace) sameStored(q shardPlace) bool {
+	return p.index == q.index && p.count == q.count && p.key.fingerprint == q.key.fingerprint
+}
+
 func (p shardPlace) String() string {
-	if p == alone {
+	if p.count == 1 {
 		return "a filter that is alone"
 	}
 	return fmt.Sprintf("shard %d of %d", p.index, p.count)
 }
 
 // mismatch is the error of a filter that is stored as another part than p.
-func (p shardPlace) mismatch(stored any) error {
+func (p shardPlace) mismatch(stored shardPlace) error {
+	if p.key.fingerprint != stored.key.fingerprint {
+		return p.key.mismatch(stored.key.fingerprint)
+	}
 	return fmt.Errorf("stored is %v, wanted is %v: %w", stored, p, ErrParamsMismatch)
 }
 
@@ -53,6 +75,16 @@ func (p shardPlace) mismatch(stored any) error {
 // number of shards.
 func route(item string, shards int) int {
 	h, _ := murmur3.Sum128WithSeed(unsafe.Slice(unsafe.StringData(item), len(item)), routingSeed)
+	return scale(h, shards)
+}
+
+// keyedRoute is route with a hash key, see hashKey.forRouting.
+func keyedRoute(k0, k1 uint64, item string, shards int) int {
+	h, _ := keyedHash(k0, k1, item)
+	return scale(h, shards)
+}
+
+func scale(h uint64, shards int) int {
 	hi, _ := bits.Mul64(h, uint64(shards))
 	return int(hi)
 }

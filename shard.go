@@ -45,6 +45,8 @@ func (b *Bitmap) placed(p shardPlace) shard {
 	return &Bitmap{conn: conn{rdb: b.conn.rdb}, key: b.key, next: b.next, place: p}
 }
 
+func (b *Bitmap) keyed(key hashKey) Backend { return b.placed(keyedPlace(key)) }
+
 func (b *Bitmap) mostItems(cfg Config) float64 { return keyItems(cfg.FPRate, cfg.Layout) }
 
 func (b *Bitmap) look(ctx context.Context) (s shardState, err error) {
@@ -76,17 +78,33 @@ func (b *RedisBloom) placed(p shardPlace) shard {
 	if b == nil {
 		return b
 	}
-	return &RedisBloom{
+	k := &RedisBloom{
 		conn:      conn{rdb: b.conn.rdb},
 		key:       b.key,
 		next:      b.next,
 		build:     b.build,
 		ticket:    b.ticket,
-		sentinels: RedisBloomSentinels(int(p.index), int(p.count)),
+		sentinels: p.sentinels(),
+		hashKey:   p.key,
 		scaling:   b.scaling,
 		adopt:     b.adopt,
 	}
+	k.k0, k.k1 = p.key.forModule()
+	return k
 }
+
+// sentinels name the hash key too, if there is one.
+func (p shardPlace) sentinels() []string {
+	s := RedisBloomSentinels(int(p.index), int(p.count))
+	if p.key.isSet() {
+		for i := range s {
+			s[i] += fmt.Sprintf(":key:%016x", p.key.fingerprint)
+		}
+	}
+	return s
+}
+
+func (b *RedisBloom) keyed(key hashKey) Backend { return b.placed(keyedPlace(key)) }
 
 func (b *RedisBloom) mostItems(Config) float64 { return maxModuleCapacity - sentinelCount }
 
@@ -130,6 +148,14 @@ func (m *Memory) placed(p shardPlace) shard {
 	}
 	s, _ := m.at()
 	return &Memory{shared: s, place: p}
+}
+
+func (m *Memory) keyed(key hashKey) Backend {
+	if m != nil {
+		s, _ := m.at()
+		s.key.Store(&key)
+	}
+	return m.placed(keyedPlace(key))
 }
 
 func (m *Memory) mostItems(cfg Config) float64 { return keyItems(cfg.FPRate, cfg.Layout) }

@@ -37,7 +37,7 @@ func TestShardAllowance(t *testing.T) {
 			require.True(t, ok)
 			least, sum := uint64(math.MaxUint64), uint64(0)
 			for i := range shards {
-				c := shardCapacity(total, shardPlace{uint32(i), uint32(shards)})
+				c := shardCapacity(total, placeAt(i, shards))
 				least, sum = min(least, c), sum+c
 			}
 			require.Equal(t, total, sum)
@@ -67,7 +67,7 @@ func TestShardCapacityIsKnown(t *testing.T) {
 		require.Greater(t, next, total)
 		whole, largest := uint64(math.MaxUint64), uint64(0)
 		for i := range shards {
-			p := shardPlace{uint32(i), uint32(shards)}
+			p := placeAt(i, shards)
 			c := shardCapacity(total, p)
 			whole = min(whole, wholeCapacity(c, p))
 			largest = max(largest, wholeCapacity(c-1, p)+1)
@@ -76,7 +76,7 @@ func TestShardCapacityIsKnown(t *testing.T) {
 		require.Equal(t, n, largest, "%d shards", shards)
 	}
 	for _, share := range []uint64{0, 1, 5, math.MaxUint64} {
-		require.NotPanics(t, func() { wholeCapacity(share, shardPlace{2, 3}) })
+		require.NotPanics(t, func() { wholeCapacity(share, placeAt(2, 3)) })
 	}
 }
 
@@ -94,7 +94,7 @@ func TestShardAllowanceSimulated(t *testing.T) {
 				counts[route(strconv.FormatUint(rnd.Uint64(), 36)+strconv.Itoa(i), shards)]++
 			}
 			for i, c := range counts {
-				most := shardCapacity(total, shardPlace{uint32(i), uint32(shards)})
+				most := shardCapacity(total, placeAt(i, shards))
 				require.LessOrEqual(t, c, most, "round %d", round)
 				fullest = max(fullest, float64(c)/float64(most))
 			}

@@ -172,7 +172,7 @@ func (d *shardedBuild) generation() uint64 {
 }
 
 func (d *shardedBuild) add(ctx context.Context, item string) error {
-	i := route(item, len(d.shards))
+	i := d.s.route(item)
 	if d.shards[i].build == nil {
 		return nil
 	}

@@ -23,7 +23,7 @@ func (s *Sharded) snapshot(ctx context.Context, progress func(done, total uint64
 }
 
 func (t *shardedSnapshot) exists(item string) bool {
-	return t.shards[route(item, len(t.shards))].exists(item)
+	return t.shards[t.s.route(item)].exists(item)
 }
 
 func (t *shardedSnapshot) unchanged(ctx context.Context) error {
