@@ -208,6 +208,11 @@ func TestRebuildUnderLoad(t *testing.T) {
 		s := redistest.Target{Addr: redistest.Mini(t).Addr()}
 		rebuildLoad{rebuildBitmap(t, s, Blocked), 12, 50, 40, 5 * time.Millisecond, rebuildShapes(Blocked, Classic, 200)}.run(t)
 	})
+	t.Run("sharded", func(t *testing.T) {
+		s := redistest.Shared(t)
+		bed := rebuildShards(rebuildOwn(t, s, Blocked), rebuildMemory(Blocked), rebuildOwn(t, s, Blocked))
+		rebuildLoad{bed, rebuilds / 2, 200, 1000, 300 * time.Microsecond, rebuildShapes(Blocked, Classic, 8000)}.run(t)
+	})
 	t.Run("redisbloom", func(t *testing.T) {
 		// It refuses what is over its capacity, so that is large.
 		rebuildLoad{rebuildModule(t), rebuilds / 2, 200, 1000, 300 * time.Microsecond, rebuildShapes(Classic, Classic, 40_000)}.run(t)
