@@ -25,11 +25,12 @@ func measureBatch(ctx context.Context, b *bench, s *section) error {
 	}
 	s.Setting["items"] = fmt.Sprint(d.items)
 	for _, x := range all {
-		n, err := x.server.memory(ctx, x.key)
+		memory, size, err := x.server.memory(ctx, x.key)
 		if err != nil {
 			return err
 		}
-		s.record(x.name, "", 0, "memory", "bytes", n/float64(d.items))
+		s.record(x.name, "", 0, "size", "bytes", size/float64(d.items))
+		s.record(x.name, "", 0, "memory", "bytes", memory/float64(d.items))
 	}
 	all = append(b.floors(b.plain()), all...)
 	type way struct {

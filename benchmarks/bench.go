@@ -18,7 +18,7 @@ type part struct {
 	name, title string
 	measure     func(ctx context.Context, b *bench, s *section) error
 	tables      func(s *section) []table
-	charts      func(s *section) []chart
+	charts      func(s *section) ([]chart, error)
 }
 
 var parts []part // set by init: what a part shows refers to the parts

@@ -43,11 +43,11 @@ func (b *bench) measureSize(ctx context.Context, s *section, what string, x floa
 		return x.many == nil || x.name == nameBare || x.name == nameSet
 	})
 	for _, sub := range all {
-		n, err := sub.server.memory(ctx, sub.key)
+		_, size, err := sub.server.memory(ctx, sub.key)
 		if err != nil {
 			return err
 		}
-		s.record(sub.name, what, x, "memory", "bytes", n/float64(capacity))
+		s.record(sub.name, what, x, "size", "bytes", size/float64(capacity))
 	}
 	all = append(all, b.floors(b.plain())[1])
 	items := probes(1<<15, d.items)

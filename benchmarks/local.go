@@ -38,21 +38,25 @@ func measureLocal(ctx context.Context, b *bench, s *section) error {
 		if err := f.CreateEmpty(ctx); err != nil {
 			return err
 		}
-		began := time.Now()
-		for i := range n {
-			if _, err := f.Add(ctx, itemName(i)); err != nil {
-				return err
-			}
+		took, err := timeChunks(n, func(item string) error {
+			_, err := f.Add(ctx, item)
+			return err
+		})
+		if err != nil {
+			return err
 		}
-		s.record(x.name, "", 0, "add", "ns", float64(time.Since(began).Nanoseconds())/float64(n))
+		s.record(x.name, "", 0, "add", "ns", float64(took.Nanoseconds())/float64(n))
 		all = append(all, local{x.name, func(i int) { _, _ = f.Exists(ctx, look[i]) }})
 	}
 	f := peer.NewWithEstimates(uint(n), 0.01)
-	began := time.Now()
-	for i := range n {
-		f.AddString(itemName(i))
+	took, err := timeChunks(n, func(item string) error {
+		f.AddString(item)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	s.record(namePeer, "", 0, "add", "ns", float64(time.Since(began).Nanoseconds())/float64(n))
+	s.record(namePeer, "", 0, "add", "ns", float64(took.Nanoseconds())/float64(n))
 	all = append(all, local{namePeer, func(i int) { f.Test(raw[i]) }})
 
 	const calls = 1 << 19
@@ -70,4 +74,20 @@ func measureLocal(ctx context.Context, b *bench, s *section) error {
 		s.record(x.name, "", 0, "allocations", "", float64((after.Mallocs-before.Mallocs)/calls))
 		return nil
 	})
+}
+
+// timeChunks calls add with the first n items and returns what that took, without the
+// making of the items.
+func timeChunks(n int, add func(item string) error) (took time.Duration, err error) {
+	err = inChunks(n, func(items []string) error {
+		began := time.Now()
+		for _, item := range items {
+			if err := add(item); err != nil {
+				return err
+			}
+		}
+		took += time.Since(began)
+		return nil
+	})
+	return took, err
 }

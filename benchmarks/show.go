@@ -58,7 +58,7 @@ func batchTables(s *section) []table {
 		all = append(all, s.pivot(x.name, x.title, x.metric, cases, heads, format))
 	}
 	gets := s.find(nameGet, batchOf(1000), "server CPU")
-	t := table{name: "batch-items", title: "One item", header: []string{"", "Redis memory, bytes", "sent + received, bytes, single", "in a batch of 1000", "round trips, single", "for 1000", "server CPU in a batch of 1000, over GET"}}
+	t := table{name: "batch-items", title: "One item", header: []string{"", "bytes in Redis", "with the allocator's rounding", "sent + received, bytes, single", "in a batch of 1000", "round trips, single", "for 1000", "server CPU in a batch of 1000, over GET"}}
 	for _, subject := range s.subjects() {
 		cell := func(c, metric string) string {
 			if r := s.find(subject, c, metric); r != nil {
@@ -69,7 +69,7 @@ func batchTables(s *section) []table {
 		both := func(c string) string {
 			return strings.ReplaceAll(cell(c, "bytes sent")+" + "+cell(c, "bytes received"), "- + -", "-")
 		}
-		t.rows = append(t.rows, []string{subject, cell("", "memory"), both(batchOf(1)), both(batchOf(1000)),
+		t.rows = append(t.rows, []string{subject, cell("", "size"), cell("", "memory"), both(batchOf(1)), both(batchOf(1000)),
 			cell(batchOf(1), "round trips"), cell(batchOf(1000), "round trips"), times(s.find(subject, batchOf(1000), "server CPU"), gets)})
 	}
 	return append(all, t)
@@ -79,7 +79,7 @@ func growthTables(s *section) []table {
 	var all []table
 	for _, axis := range []struct{ name, prefix string }{{"size", "n = "}, {"rate", "p = "}} {
 		for _, x := range []struct{ name, title, metric string }{
-			{"memory", "Bytes of Redis memory per item", "memory"},
+			{"memory", "Bytes in Redis per item", "size"},
 			{"one", "One look-up, µs", "one look-up"},
 			{"server", "Server CPU, µs per item of a batch of 1000", "server CPU, batch of 1000"},
 		} {
@@ -89,7 +89,7 @@ func growthTables(s *section) []table {
 					cases = append(cases, c)
 				}
 			}
-			if axis.name == "size" && x.metric == "memory" {
+			if axis.name == "size" && x.metric == "size" {
 				continue // does not change with the size
 			}
 			all = append(all, s.pivot("growth-"+axis.name+"-"+x.name, x.title, x.metric, cases, growthHeads(cases), plain))

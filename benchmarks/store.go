@@ -109,11 +109,19 @@ func (b *bench) drop(ctx context.Context, d dataset) error {
 	return failed
 }
 
-// memory returns what a key takes on its server, in bytes.
-func (h *host) memory(ctx context.Context, key string) (float64, error) {
+// memory returns what a key takes on its server by MEMORY USAGE, rounded up by the
+// allocator, and the bytes in its value, which are the same where Redis does not say.
+func (h *host) memory(ctx context.Context, key string) (used, size float64, err error) {
 	n, err := h.rdb.MemoryUsage(ctx, key, 0).Result()
 	if errors.Is(err, redis.Nil) {
-		return 0, fmt.Errorf("MEMORY USAGE: no key %q", key)
+		return 0, 0, fmt.Errorf("MEMORY USAGE: no key %q", key)
 	}
-	return float64(n), err
+	if err != nil {
+		return 0, 0, err
+	}
+	used, size = float64(n), float64(n)
+	if length, err := h.rdb.StrLen(ctx, key).Result(); err == nil {
+		size = float64(length)
+	}
+	return used, size, nil
 }
