@@ -148,6 +148,14 @@ func (b *bench) describe() machine {
 	return m
 }
 
+// hosts are the servers that are measured.
+func (b *bench) hosts() []*host {
+	if b.module == nil || b.module == b.local {
+		return []*host{b.local}
+	}
+	return []*host{b.local, b.module}
+}
+
 // plain is a rig of ordinary clients.
 func (b *bench) plain() rig {
 	r := rig{rdb: b.local.rdb, zero: b.zero}

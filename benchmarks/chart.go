@@ -22,6 +22,7 @@ type chart struct {
 	name          string // of the file
 	width, height vg.Length
 	plot          *plot.Plot
+	legend        *plot.Legend // on the right; nil: none
 }
 
 // hues are the colours of what is compared: strong ones for ours, pale ones for peers.
@@ -59,9 +60,6 @@ func newPlot(title, x, y string) *plot.Plot {
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
 	p.Title.TextStyle.Font.Size = 13
 	p.Title.Padding = 6
-	p.Legend.Top = true
-	p.Legend.TextStyle.Font.Size = 10
-	p.Legend.Padding = 2
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.Label.TextStyle.Font.Size = 11
 		a.Tick.Label.Font.Size = 10
@@ -81,9 +79,18 @@ type series struct {
 }
 
 // lineChart has logarithmic axes where asked for.
-func lineChart(name, title, x, y string, all []series, logX, logY bool) (chart, error) {
+// There is none of nothing.
+func lineChart(name, title, x, y string, all []series, logX, logY bool) ([]chart, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
 	p := newPlot(title, x, y)
 	p.Add(grid())
+	legend := plot.NewLegend()
+	legend.Top, legend.Left = true, true
+	legend.TextStyle.Font.Size = 10
+	legend.Padding = 3
+	named := map[string]bool{}
 	for _, s := range all {
 		points := make(plotter.XYs, len(s.x))
 		for i := range points {
@@ -99,7 +106,7 @@ func lineChart(name, title, x, y string, all []series, logX, logY bool) (chart, 
 			}
 			area, err := plotter.NewPolygon(band)
 			if err != nil {
-				return chart{}, fmt.Errorf("%s, %s: %w", name, s.name, err)
+				return nil, fmt.Errorf("%s, %s: %w", name, s.name, err)
 			}
 			r, g, b, _ := hue(s.name).RGBA()
 			area.Color = color.NRGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 0x30}
@@ -108,16 +115,19 @@ func lineChart(name, title, x, y string, all []series, logX, logY bool) (chart, 
 		}
 		line, marks, err := plotter.NewLinePoints(points)
 		if err != nil {
-			return chart{}, fmt.Errorf("%s, %s: %w", name, s.name, err)
+			return nil, fmt.Errorf("%s, %s: %w", name, s.name, err)
 		}
 		line.Color, line.Width = hue(s.name), 1.6
 		marks.Color, marks.Radius, marks.Shape = hue(s.name), 2.2, draw.CircleGlyph{}
 		if s.dashed {
 			line.Dashes, line.Width = []vg.Length{3, 3}, 1
 			p.Add(line)
-		} else {
-			p.Add(line, marks)
-			p.Legend.Add(s.name, line)
+			continue
+		}
+		p.Add(line, marks)
+		if !named[s.name] {
+			named[s.name] = true
+			legend.Add(s.name, line)
 		}
 	}
 	if logX {
@@ -128,7 +138,7 @@ func lineChart(name, title, x, y string, all []series, logX, logY bool) (chart, 
 	} else {
 		p.Y.Min = 0
 	}
-	return chart{name: name, width: 640, height: 360, plot: p}, nil
+	return []chart{{name: name, width: 720, height: 340, plot: p, legend: &legend}}, nil
 }
 
 func grid() *plotter.Grid {
@@ -144,11 +154,15 @@ type bar struct {
 }
 
 // barChart has horizontal bars, the first on top, their values beside them.
-func barChart(name, title, unit string, bars []bar, groups []string, shade func(bar, group int) color.Color) (chart, error) {
+// There is none of nothing.
+func barChart(name, title, unit string, bars []bar, groups []string, shade func(bar, group int) color.Color) ([]chart, error) {
+	if len(bars) == 0 {
+		return nil, nil
+	}
 	p := newPlot(title, unit, "")
 	p.Add(grid())
 	n, most := len(bars), 0.0
-	thick := vg.Length(15) / vg.Length(len(groups)) * 1.3
+	const thick = 10
 	labels := make([]string, n)
 	for g := range groups {
 		var texts plotter.XYLabels
@@ -160,7 +174,7 @@ func barChart(name, title, unit string, bars []bar, groups []string, shade func(
 			}
 			one, err := plotter.NewBarChart(plotter.Values{v}, thick)
 			if err != nil {
-				return chart{}, fmt.Errorf("%s, %s: %w", name, b.label, err)
+				return nil, fmt.Errorf("%s, %s: %w", name, b.label, err)
 			}
 			one.Horizontal = true
 			one.XMin = float64(n - 1 - i)
@@ -176,7 +190,7 @@ func barChart(name, title, unit string, bars []bar, groups []string, shade func(
 		}
 		text, err := plotter.NewLabels(texts)
 		if err != nil {
-			return chart{}, err
+			return nil, err
 		}
 		for i := range text.TextStyle {
 			text.TextStyle[i].Font.Size = 9
@@ -186,9 +200,10 @@ func barChart(name, title, unit string, bars []bar, groups []string, shade func(
 		p.Add(text)
 	}
 	p.NominalY(labels...)
+	p.Y.Padding = 12
 	p.X.Min, p.X.Max = 0, most*1.12
 	p.X.Tick.Marker = rounded{}
-	return chart{name: name, width: 640, height: vg.Length(90 + 26*n), plot: p}, nil
+	return []chart{{name: name, width: 720, height: vg.Length(80 + (thick*len(groups)+8)*n), plot: p}}, nil
 }
 
 // powers labels the decades of a logarithmic axis.
@@ -217,6 +232,16 @@ func decade(v float64) string {
 	return strconv.FormatFloat(v, 'g', -1, 64)
 }
 
+// halves marks every half.
+type halves struct{}
+
+func (halves) Ticks(low, high float64) (ticks []plot.Tick) {
+	for v := math.Ceil(2*low) / 2; v <= high; v += 0.5 {
+		ticks = append(ticks, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', -1, 64)})
+	}
+	return ticks
+}
+
 // rounded writes large numbers in groups.
 type rounded struct{}
 
@@ -235,11 +260,20 @@ var fontFamily = regexp.MustCompile(`font-family:[^;"]*`)
 
 func (c chart) save(dir string) error {
 	canvas := vgsvg.New(c.width, c.height)
-	c.plot.Draw(draw.New(canvas))
+	canvas.SetColor(color.White)
+	canvas.Fill(vg.Rectangle{Max: vg.Point{X: c.width, Y: c.height}}.Path())
+	area := draw.Crop(draw.New(canvas), 4, -24, 4, -6)
+	if c.legend != nil {
+		right := area.Max.X - 130
+		c.legend.Draw(draw.Crop(area, right-area.Min.X+12, 0, 0, -24))
+		area = draw.Crop(area, 0, right-area.Max.X, 0, 0)
+	}
+	c.plot.BackgroundColor = color.Transparent
+	c.plot.Draw(area)
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
-	svg := fontFamily.ReplaceAll(b.Bytes(), []byte("font-family:Helvetica,Arial,sans-serif"))
+	svg := fontFamily.ReplaceAll(b.Bytes(), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif"))
 	return os.WriteFile(filepath.Join(dir, c.name+".svg"), svg, 0o644)
 }

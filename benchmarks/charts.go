@@ -33,8 +33,7 @@ func latencyCharts(s *section) ([]chart, error) {
 	for _, subject := range s.subjects() {
 		bars = append(bars, bar{subject, []float64{s.value(subject, "", "p50")}})
 	}
-	c, err := barChart("latency", "One look-up, one caller, p50", "µs", bars, []string{""}, bySubject(bars, 1))
-	return []chart{c}, err
+	return barChart("latency", "One look-up, one caller, p50", "µs", bars, []string{""}, bySubject(bars, 1))
 }
 
 func throughputCharts(s *section) ([]chart, error) {
@@ -45,14 +44,10 @@ func throughputCharts(s *section) ([]chart, error) {
 			bars = append(bars, b)
 		}
 	}
-	var charts []chart
-	if len(bars) > 0 {
-		c, err := barChart("throughput", "Look-ups a second, 128 callers: ordinary client (pale), AutoPipeliner (full)", "look-ups a second",
-			bars, []string{"plain", "AutoPipeliner"}, bySubject(bars, 2))
-		if err != nil {
-			return nil, err
-		}
-		charts = append(charts, c)
+	charts, err := barChart("throughput", "Look-ups a second, 128 callers: ordinary client (pale), AutoPipeliner (full)", "look-ups a second",
+		bars, []string{"plain", "AutoPipeliner"}, bySubject(bars, 2))
+	if err != nil {
+		return nil, err
 	}
 	var all []series
 	for _, subject := range s.subjects() {
@@ -66,7 +61,7 @@ func throughputCharts(s *section) ([]chart, error) {
 		all = append(all, s.series(subject, "look-ups", via))
 	}
 	c, err := lineChart("callers", "Look-ups a second through AutoPipeliner (go-zero: its own client)", "callers", "look-ups a second", nonEmpty(all), true, true)
-	return append(charts, c), err
+	return append(charts, c...), err
 }
 
 // series are a subject's values of a metric over the number in the circumstances that
@@ -97,8 +92,7 @@ func batchCharts(s *section) ([]chart, error) {
 			all = append(all, s.series(subject, "server CPU", "batch of "))
 		}
 	}
-	c, err := lineChart("batch", "Server CPU per item of a batch", "items in a batch", "µs", nonEmpty(all), true, true)
-	return []chart{c}, err
+	return lineChart("batch", "Server CPU per item of a batch", "items in a batch", "µs", nonEmpty(all), true, true)
 }
 
 func growthCharts(s *section) ([]chart, error) {
@@ -115,7 +109,7 @@ func growthCharts(s *section) ([]chart, error) {
 		if err != nil {
 			return nil, err
 		}
-		charts = append(charts, c)
+		charts = append(charts, c...)
 	}
 	return charts, nil
 }
@@ -135,13 +129,12 @@ func loadCharts(s *section) ([]chart, error) {
 		}
 		return grey
 	}
-	c, err := barChart("load", "Loading a filter", "items a second", bars, []string{""}, shade)
-	return []chart{c}, err
+	return barChart("load", "Loading a filter", "items a second", bars, []string{""}, shade)
 }
 
 func guardCharts(s *section) ([]chart, error) {
 	var charts []chart
-	for _, what := range guardCases {
+	for _, what := range []string{caseHit, caseRejected} {
 		var bars []bar
 		for _, subject := range s.subjects() {
 			b := bar{label: subject}
@@ -156,7 +149,7 @@ func guardCharts(s *section) ([]chart, error) {
 		if err != nil {
 			return nil, err
 		}
-		charts = append(charts, c)
+		charts = append(charts, c...)
 	}
 	return charts, nil
 }
@@ -181,8 +174,10 @@ func accuracyCharts(s *section) ([]chart, error) {
 			all = append(all, measured, predicted)
 		}
 	}
-	c, err := lineChart("accuracy", "False positives, measured (band: ± 2 σ) and predicted (dashed), filters for 10 % … 10⁻⁶",
+	charts, err := lineChart("accuracy", "False positives: measured (band: ± 2 σ), predicted (dashed)",
 		"items in, over capacity", "rate", nonEmpty(all), false, true)
-	c.height = 460
-	return []chart{c}, err
+	for i := range charts {
+		charts[i].height, charts[i].plot.X.Tick.Marker = 460, halves{}
+	}
+	return charts, err
 }

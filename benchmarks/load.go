@@ -39,8 +39,11 @@ func measureLoad(ctx context.Context, b *bench, s *section) error {
 		_ = b.drop(context.WithoutCancel(ctx), d)
 		_ = b.drop(context.WithoutCancel(ctx), adding)
 	}()
-	if err := b.local.rdb.Set(ctx, "floor", "12345", 0).Err(); err != nil {
-		return err
+	for _, h := range b.hosts() {
+		if err := h.rdb.Set(ctx, b.prefix+"floor", "12345", 0).Err(); err != nil {
+			return err
+		}
+		defer h.rdb.Unlink(context.WithoutCancel(ctx), b.prefix+"floor")
 	}
 	loaders, err := b.loaders(d, adding)
 	if err != nil {
@@ -55,16 +58,23 @@ func measureLoad(ctx context.Context, b *bench, s *section) error {
 			return fmt.Errorf("%s: %w", l.name, err)
 		}
 		settle()
-		probe := startProbe(ctx, b.local.addr)
+		server := b.local
+		if strings.HasSuffix(l.name, nameModule) || l.name == addName(nameBare) {
+			server = b.module
+		}
+		probe := startProbe(ctx, server.addr, b.prefix+"floor")
+		cpu, cpuErr := server.cpu(ctx)
 		began := time.Now()
 		n, err := l.load(ctx)
 		took := time.Since(began)
+		cpuAfter, cpuAfterErr := server.cpu(ctx)
 		gets, probeErr := probe()
-		if err := errors.Join(err, probeErr); err != nil {
+		if err := errors.Join(err, probeErr, cpuErr, cpuAfterErr); err != nil {
 			return fmt.Errorf("%s: %w", l.name, err)
 		}
 		if n > 0 {
 			s.record(l.name, "", 0, "items", "1/s", float64(n)/took.Seconds())
+			s.record(l.name, "", 0, "server CPU", "µs", (cpuAfter-cpu)/float64(n)*1e6)
 		}
 		if strings.HasPrefix(l.name, nameRebuilds) || strings.HasPrefix(l.name, nameVerifies) {
 			s.record(l.name, "", 0, "took", "s", took.Seconds())
@@ -78,7 +88,7 @@ func measureLoad(ctx context.Context, b *bench, s *section) error {
 
 // startProbe is another program's client: it reads a short key, again and again, with
 // a pause so that it is no load itself.
-func startProbe(ctx context.Context, addr string) (stop func() ([]time.Duration, error)) {
+func startProbe(ctx context.Context, addr, key string) (stop func() ([]time.Duration, error)) {
 	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	ended := make(chan struct{})
 	var took []time.Duration
@@ -90,7 +100,7 @@ func startProbe(ctx context.Context, addr string) (stop func() ([]time.Duration,
 		failed = rdb.Ping(ctx).Err()
 		for failed == nil {
 			began := time.Now()
-			failed = rdb.Get(ctx, "floor").Err()
+			failed = rdb.Get(ctx, key).Err()
 			took = append(took, time.Since(began))
 			select {
 			case <-ended:

@@ -118,7 +118,7 @@ func overview(all results) []table {
 		"through `AutoPipeliner`", "server CPU per item of a batch of 1000", "\"no\" is certain"}}
 	latency, throughput, batch := all["latency"], all["throughput"], all["batch"]
 	if latency == nil || throughput == nil || batch == nil {
-		return []table{targetTable(all)}
+		return []table{targetTable(all), backends(all)}
 	}
 	for _, subject := range latency.subjects() {
 		if subject == namePing {
@@ -144,7 +144,29 @@ func overview(all results) []table {
 		summary.rows = append(summary.rows, []string{subject, cell(batch, "", "size", ""), cell(latency, "", "p50", "µs"),
 			cell(throughput, "plain, 128", "look-ups", ""), cell(throughput, "AutoPipeliner, 128", "look-ups", ""), single, certain})
 	}
-	return []table{targetTable(all), summary}
+	return []table{targetTable(all), backends(all), summary}
+}
+
+// backends is what there is to choose from.
+func backends(all results) table {
+	t := table{name: "backends", header: []string{""}}
+	names := []string{nameClassic, nameBlocked, nameModule}
+	t.header = append(t.header, names...)
+	for _, x := range []struct{ what, part, prefix, circumstance, metric string }{
+		{"Bytes in Redis per item", "batch", "", "", "size"},
+		{"Server CPU per item, `ExistsMulti` of 1000, µs", "batch", "", batchOf(1000), "server CPU"},
+		{"Server CPU, one `Exists`, µs", "batch", "", batchOf(1), "server CPU"},
+		{"Server CPU per item, `AddMulti`, µs", "load", nameAdds, "", "server CPU"},
+		{"Server CPU per item, `Rebuild`, µs", "load", nameRebuilds, "", "server CPU"},
+		{"`Rebuild`, items a second", "load", nameRebuilds, "", "items"},
+	} {
+		cells := []string{x.what}
+		for _, subject := range names {
+			cells = append(cells, number(all[x.part].value(x.prefix+subject, x.circumstance, x.metric)))
+		}
+		t.rows = append(t.rows, cells)
+	}
+	return t
 }
 
 // sentences are figures in running text.
