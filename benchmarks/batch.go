@@ -114,7 +114,7 @@ func (b *bench) measureWire(ctx context.Context, s *section, d dataset, items []
 	if err != nil {
 		return err
 	}
-	defer px.close()
+	b.closes = append(b.closes, px.close) // go-zero keeps its connections for ever
 	proxied := redis.NewClient(&redis.Options{Addr: px.addr(), ContextTimeoutEnabled: true})
 	defer proxied.Close()
 	r := rig{rdb: proxied}

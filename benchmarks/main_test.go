@@ -20,7 +20,7 @@ import (
 // tiny is enough to run every line once.
 func tiny() scale {
 	return scale{
-		rounds: 2, items: 3000, ops: 60, window: 5 * time.Millisecond,
+		rounds: 1, items: 3000, ops: 40, window: 5 * time.Millisecond,
 		callers: []int{1, 128}, batches: []int{1, 1000},
 		sizes: []uint64{1e3, 1e4}, rates: []float64{1e-1, 1e-2},
 		loaded: 20_000, local: 20_000, capacity: 5000, looks: 50_000,
@@ -62,6 +62,9 @@ func TestMeasureAndRender(t *testing.T) {
 	all, err := loadResults(o.results)
 	require.NoError(t, err)
 	require.Len(t, all, len(parts))
+	for name, s := range all {
+		t.Log(name, "took", s.Setting["took"])
+	}
 	shown := ""
 	for _, page := range pages {
 		text, err := os.ReadFile(filepath.Join(docs, page))

@@ -126,7 +126,12 @@ func tryServer(ctx context.Context, bin, module, dir string) (*host, func(), err
 	}
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	for deadline := time.Now().Add(startTimeout); ; {
-		h, err := dial(ctx, addr)
+		var h *host
+		listening, err := net.Dial("tcp", addr) // a client would try several times
+		if err == nil {
+			_ = listening.Close()
+			h, err = dial(ctx, addr)
+		}
 		if err == nil && h.info["process_id"] == strconv.Itoa(cmd.Process.Pid) {
 			return h, func() { _ = h.rdb.Close(); _ = cmd.Process.Kill(); <-gone }, nil
 		}
