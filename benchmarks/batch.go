@@ -32,7 +32,7 @@ func measureBatch(ctx context.Context, b *bench, s *section) error {
 		s.record(x.name, "", 0, "size", "bytes", size/float64(d.items))
 		s.record(x.name, "", 0, "memory", "bytes", memory/float64(d.items))
 	}
-	all = append(b.floors(b.plain()), all...)
+	all = append(b.floors(b.plain(), d), all...)
 	type way struct {
 		*subject
 		size int
@@ -128,7 +128,7 @@ func (b *bench) measureWire(ctx context.Context, s *section, d dataset, items []
 	if err != nil {
 		return err
 	}
-	for _, x := range append(b.floors(r), all...) {
+	for _, x := range append(b.floors(r, d), all...) {
 		for _, size := range []int{1, 1000} {
 			if size > 1 && x.name == namePing {
 				continue

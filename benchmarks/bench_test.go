@@ -34,7 +34,7 @@ func eachSubject(b *testing.B, do func(b *testing.B, x *subject, items []string)
 		b.Fatal(err)
 	}
 	items := probes(1<<14, d.items)
-	for _, x := range append(bed.floors(bed.plain()), all...) {
+	for _, x := range append(bed.floors(bed.plain(), d), all...) {
 		b.Run(x.name, func(b *testing.B) {
 			b.ReportAllocs()
 			do(b, x, items)
@@ -75,7 +75,7 @@ func BenchmarkAutoPipelined(b *testing.B) {
 		b.Fatal(err)
 	}
 	items := probes(1<<14, d.items)
-	for _, x := range append(bed.floors(r), all...) {
+	for _, x := range append(bed.floors(r, d), all...) {
 		b.Run(x.name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetParallelism(64)

@@ -31,7 +31,7 @@ var hues = map[string]color.Color{
 	"Classic": blue, "Blocked": red, nameScaling: lime,
 	nameGuardClassic: blue, nameGuardBlocked: red, nameGuardModule: green, nameGuard: purple,
 	nameZero: orange, nameZeroCache: orange, nameZeroBoth: brown, nameTextbook: grey, nameLua: brown, nameSet: teal,
-	nameBare: lime, namePing: silver, nameGet: silver, nameCacheV9: teal, nameRocks: grey,
+	nameBare: lime, namePing: silver, nameGet: silver, nameRange: silver, nameCacheV9: teal, nameRocks: grey,
 }
 
 var (

@@ -40,7 +40,7 @@ func throughputCharts(s *section) ([]chart, error) {
 	var bars []bar
 	for _, subject := range s.subjects() {
 		b := bar{subject, []float64{s.value(subject, "plain, 128", "look-ups"), s.value(subject, "AutoPipeliner, 128", "look-ups")}}
-		if subject != namePing && !(math.IsNaN(b.values[0]) && math.IsNaN(b.values[1])) {
+		if subject != namePing && subject != nameRange && !(math.IsNaN(b.values[0]) && math.IsNaN(b.values[1])) {
 			bars = append(bars, b)
 		}
 	}
@@ -51,7 +51,7 @@ func throughputCharts(s *section) ([]chart, error) {
 	}
 	var all []series
 	for _, subject := range s.subjects() {
-		if subject == namePing || subject == nameBare {
+		if subject == namePing || subject == nameRange || subject == nameBare {
 			continue
 		}
 		via := "AutoPipeliner, "
@@ -88,7 +88,7 @@ func nonEmpty(all []series) []series {
 func batchCharts(s *section) ([]chart, error) {
 	var all []series
 	for _, subject := range s.subjects() {
-		if subject != nameBare {
+		if subject != nameBare && subject != nameRange {
 			all = append(all, s.series(subject, "server CPU", "batch of "))
 		}
 	}

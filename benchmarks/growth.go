@@ -49,7 +49,7 @@ func (b *bench) measureSize(ctx context.Context, s *section, what string, x floa
 		}
 		s.record(sub.name, what, x, "size", "bytes", size/float64(capacity))
 	}
-	all = append(all, b.floors(b.plain())[1])
+	all = append(all, b.floors(b.plain(), d)[1])
 	items := probes(1<<15, d.items)
 	return inTurn(ctx, b.sc.rounds, all, func(sub *subject) error {
 		one, err := sub.cost(ctx, 1, b.sc.window/3, items)

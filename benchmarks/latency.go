@@ -22,7 +22,7 @@ func measureLatency(ctx context.Context, b *bench, s *section) error {
 	if err != nil {
 		return err
 	}
-	all = append(b.floors(b.plain()), all...)
+	all = append(b.floors(b.plain(), d), all...)
 	s.Setting["items"] = fmt.Sprint(d.items)
 	s.Setting["calls a round"] = fmt.Sprint(b.sc.ops)
 	items := probes(b.sc.ops, d.items)

@@ -57,9 +57,9 @@ var targets = []target{
 	{"Memory, Blocked: look-up over " + namePeer, 0.4, true, "×", quotient("local", "Memory, Blocked", namePeer, "", "look-up")},
 	{"Memory, Classic: allocations of a look-up", 0, true, "", just("local", "Memory, Classic", "", "allocations")},
 	{"Memory, Blocked: allocations of a look-up", 0, true, "", just("local", "Memory, Blocked", "", "allocations")},
-	{"Exists, Blocked: allocations beyond PING's", 3, true, "", func(all results) (spread, bool) {
+	{"Exists, Blocked: allocations beyond those of the same GETRANGE by go-redis", 3, true, "", func(all results) (spread, bool) {
 		s := all["batch"]
-		r, base := s.find(nameBlocked, batchOf(1), "allocations"), s.find(namePing, batchOf(1), "allocations")
+		r, base := s.find(nameBlocked, batchOf(1), "allocations"), s.find(nameRange, batchOf(1), "allocations")
 		if r == nil || base == nil {
 			return spread{}, false
 		}
@@ -121,7 +121,7 @@ func overview(all results) []table {
 		return []table{targetTable(all), backends(all)}
 	}
 	for _, subject := range latency.subjects() {
-		if subject == namePing {
+		if subject == namePing || subject == nameRange {
 			continue
 		}
 		certain := "no"

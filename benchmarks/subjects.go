@@ -21,6 +21,7 @@ const (
 	nameSet      = "SISMEMBER of a set"
 	namePing     = "PING"
 	nameGet      = "GET of 5 bytes"
+	nameRange    = "GETRANGE of 64 bytes"
 )
 
 // A subject is one way to ask whether items are in a set that Redis holds.
@@ -116,25 +117,38 @@ func (b *bench) ours(name string, server *host, backend bloom.Backend) (*subject
 	}, nil
 }
 
-// floors are what a question to Redis costs at least.
-func (b *bench) floors(r rig) []*subject {
+// floors are what a question to Redis costs at least: a round trip, the smallest read,
+// and the command that Blocked reads with.
+func (b *bench) floors(r rig, d dataset) []*subject {
 	const key = "floor"
-	get := func(ctx context.Context, _ string) (bool, error) { return true, r.rdb.Get(ctx, key).Err() }
+	blocked := d.key("blocked")
 	return []*subject{
 		{name: namePing, server: b.local, exists: func(ctx context.Context, _ string) (bool, error) {
 			return true, r.rdb.Ping(ctx).Err()
 		}},
-		{name: nameGet, server: b.local, key: key, exists: get, many: func(ctx context.Context, items []string) ([]bool, error) {
-			return nil, inPipelines(items, func(chunk []string) error {
-				_, err := r.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-					for range chunk {
-						p.Get(ctx, key)
-					}
-					return nil
-				})
-				return err
+		{name: nameGet, server: b.local, key: key,
+			exists: func(ctx context.Context, _ string) (bool, error) { return true, r.rdb.Get(ctx, key).Err() },
+			many:   pipelined(r.rdb, func(ctx context.Context, p redis.Pipeliner) { p.Get(ctx, key) })},
+		{name: nameRange, server: b.local, key: blocked,
+			exists: func(ctx context.Context, _ string) (bool, error) {
+				return true, r.rdb.GetRange(ctx, blocked, 256, 256+63).Err()
+			},
+			many: pipelined(r.rdb, func(ctx context.Context, p redis.Pipeliner) { p.GetRange(ctx, blocked, 256, 256+63) })},
+	}
+}
+
+// pipelined asks the same for each item of a batch.
+func pipelined(rdb redis.Cmdable, ask func(ctx context.Context, p redis.Pipeliner)) func(context.Context, []string) ([]bool, error) {
+	return func(ctx context.Context, items []string) ([]bool, error) {
+		return nil, inPipelines(items, func(chunk []string) error {
+			_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for range chunk {
+					ask(ctx, p)
+				}
+				return nil
 			})
-		}},
+			return err
+		})
 	}
 }
 

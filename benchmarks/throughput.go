@@ -47,7 +47,7 @@ func measureThroughput(ctx context.Context, b *bench, s *section) error {
 			return err
 		}
 		defer closeGuard()
-		all = append(append(b.floors(via.rig), all...), guard)
+		all = append(append(b.floors(via.rig, d), all...), guard)
 		for _, x := range all {
 			for _, callers := range b.sc.callers {
 				ways = append(ways, way{x, fmt.Sprintf("%s, %d", via.name, callers), callers})
