@@ -77,6 +77,31 @@ func BenchmarkExistsMulti(b *testing.B) {
 	}
 }
 
+// What AddMulti costs is its script: 1000 items, against as many GETs.
+func BenchmarkAddMulti(b *testing.B) {
+	rdb, ctx := redistest.Shared(b).Client(b), context.Background()
+	items := make([]string, 1000)
+	for i := range items {
+		items[i] = "m" + strconv.Itoa(i)
+	}
+	key := redistest.Key(b)
+	rdb.Set(ctx, key, "12345", time.Hour)
+	gets := func(int) {
+		_, _ = rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for range items {
+				p.Get(ctx, key)
+			}
+			return nil
+		})
+	}
+	for _, layout := range layouts() {
+		b.Run(layout.String(), func(b *testing.B) {
+			f := benchFilter(b, bloom.NewBitmap(rdb, redistest.Key(b)), layout, 100_000)
+			ratio(b, "xGETs", func(int) { must(b, f.AddMulti, ctx, items) }, gets)
+		})
+	}
+}
+
 func BenchmarkMemory(b *testing.B) {
 	ctx := context.Background()
 	for _, layout := range layouts() {

@@ -135,7 +135,7 @@ func addArgs(items []string, geometries ...*geometry) []any {
 			args = append(args, "", "", 0, 0, "")
 			continue
 		}
-		args = append(args, g.fixed(), g.trailer(), g.size, g.params.Hashes, g.packOffsets(items))
+		args = append(args, g.fixed(), g.trailer(), g.size, g.params.Hashes, g.offsetList(items))
 	}
 	return args
 }

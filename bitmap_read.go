@@ -3,8 +3,8 @@ package bloom
 import (
 	"context"
 	_ "embed"
-	"encoding/binary"
 	"fmt"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -153,7 +153,7 @@ func (b *Bitmap) ask(ctx context.Context, g *geometry, mode readMode, source boo
 	default:
 		name, script := mode.command(source)
 		r.cmds = []redis.Cmder{evalCmd(ctx, name, script, []string{b.key},
-			[]any{g.size, g.trailer(), g.params.Hashes, g.packOffsets(items)})}
+			[]any{g.size, g.trailer(), g.params.Hashes, g.offsetList(items)})}
 	}
 	return r
 }
@@ -292,17 +292,17 @@ func (r *bitmapRead) unloaded(err error) bool {
 	return r.mode != readBitfield && isNoScript(err)
 }
 
-// packOffsets packs the bit offsets of all items, from the start of the string,
-// four bytes each: a string holds at most 2³² bits.
-func (g *geometry) packOffsets(items []string) []byte {
-	packed := make([]byte, 0, 4*len(items)*g.params.Hashes)
+// offsetList lists the bit offsets of all items, from the start of the string, for
+// a script: in decimal, since there they are the arguments of commands as they are.
+func (g *geometry) offsetList(items []string) []byte {
+	list := make([]byte, 0, 11*len(items)*g.params.Hashes) // a string holds at most 2³² bits: ten digits and a space
 	var few [maxHashes]uint64
 	for _, item := range items {
 		for _, bit := range g.appendPositions(few[:0], item) {
-			packed = binary.BigEndian.AppendUint32(packed, uint32(bodyBit+bit))
+			list = append(strconv.AppendUint(list, bodyBit+bit, 10), ' ')
 		}
 	}
-	return packed
+	return list
 }
 
 func allTrue(n int) []bool {

@@ -7,8 +7,8 @@
 -- ARGV: live magic, staging magic, marker magic, where in the header the bytes
 --       begin that never change, then for the filter and for staging each: those
 --       bytes ('' if unknown), fingerprint, size of the string, k, bit offsets of
---       all items, 4 bytes each; then, where the filter is damaged and only staging
---       shall be written, '1'
+--       all items in decimal (a number of Lua takes Redis longer than a string);
+--       then, where the filter is damaged and only staging shall be written, '1'
 -- Answers {'added', one '0' or '1' (a bit was new) an item}, {'missing'} (no
 -- filter), {'staged'} (no filter, but staging has the items now), {'filter'}
 -- (another one than the caller knows), {'staging', its header} or {'companion'}
@@ -20,10 +20,9 @@ local function same(key, fixed, fingerprint, size)
 end
 
 local function set(key, k, offsets)
-  local byte, added, fresh, left = string.byte, {}, '0', tonumber(k)
-  for i = 1, #offsets, 4 do
-    local a, b, c, d = byte(offsets, i, i + 3)
-    if redis.call('SETBIT', key, ((a * 256 + b) * 256 + c) * 256 + d, 1) == 0 then
+  local call, added, fresh, left = redis.call, {}, '0', tonumber(k)
+  for offset in string.gmatch(offsets, '%d+') do
+    if call('SETBIT', key, offset, '1') == 0 then
       fresh = '1'
     end
     left = left - 1
