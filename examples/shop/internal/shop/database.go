@@ -25,6 +25,7 @@ type Database struct {
 	*sql.DB
 	dialect dialect
 	Where   string       // what it is called in the output
+	DSN     string       // what it was opened by
 	remove  func() error // of the embedded one, after closing it
 
 	lookups lookupCounters
@@ -98,7 +99,7 @@ func OpenDatabase(ctx context.Context, dsn string, conns int) (*Database, error)
 	if err != nil {
 		return nil, errors.Join(err, remove())
 	}
-	db.remove = remove
+	db.DSN, db.remove = dsn, remove
 	if where != "" {
 		db.Where = where
 	}

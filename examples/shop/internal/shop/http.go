@@ -127,7 +127,9 @@ func decode(w http.ResponseWriter, r *http.Request) (Product, error) {
 func (s *Shop) fail(w http.ResponseWriter, r *http.Request, err error) {
 	code, text := http.StatusInternalServerError, "internal error"
 	switch {
-	case errors.Is(err, ErrInvalidID), errors.Is(err, ErrInvalidProduct):
+	case errors.Is(err, ErrInvalidID):
+		code, text = http.StatusBadRequest, ValidateID(r.PathValue("id")).Error()
+	case errors.Is(err, ErrInvalidProduct):
 		code, text = http.StatusBadRequest, err.Error()
 	case errors.Is(err, bloom.ErrNotFound), errors.Is(err, sql.ErrNoRows):
 		code, text = http.StatusNotFound, "no such product"
