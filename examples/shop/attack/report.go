@@ -11,9 +11,9 @@ import (
 )
 
 func (r *result) setup() string {
-	return fmt.Sprintf("%d products in %s, a pool of %d connections; Redis: %s; generator, shop and servers on %d CPUs.\n"+
-		"%d requests/s for %g s at each attack share; real products by a Zipf distribution (exponent %g); seed %d.\n",
-		r.Rows, r.Database, r.Conns, r.Redis, r.CPUs, r.Rate, r.StepSecs, r.Zipf, r.Seed)
+	return fmt.Sprintf("%s products in %s, a pool of %d connections; Redis: %s; generator, shop and servers on %d CPUs.\n"+
+		"%s requests/s for %g s at each attack share; real products by a Zipf distribution (exponent %g); seed %d.\n",
+		grouped(r.Rows), r.Database, r.Conns, r.Redis, r.CPUs, grouped(r.Rate), r.StepSecs, r.Zipf, r.Seed)
 }
 
 // legend explains the columns of the table.
@@ -47,6 +47,15 @@ func (r *result) writeText(out io.Writer) {
 	}
 }
 
+// grouped writes thousands apart: 1,000,000.
+func grouped(n int) string {
+	s := fmt.Sprint(n)
+	for at := len(s) - 3; at > 0; at -= 3 {
+		s = s[:at] + "," + s[at:]
+	}
+	return s
+}
+
 func line(out io.Writer, cells []string) {
 	for _, cell := range cells {
 		fmt.Fprintf(out, "%11s", cell)
@@ -64,15 +73,18 @@ func (r *result) findings() []string {
 		if c.Filter && last.Predicted > 0 {
 			text += fmt.Sprintf("; lookups of absent products: %d, %.2f times the predicted", last.Absent, float64(last.Absent)/last.Predicted)
 		}
-		found = append(found, text)
+		found = append(found, text+fmt.Sprintf("; the generator itself was late by %.2f ms (p99 of the worst step)", c.lag()))
 	}
+	return found
+}
+
+// lag is how late the generator was in the worst step.
+func (c *curve) lag() float64 {
 	lag := 0.0
-	for _, c := range r.Ways {
-		for _, p := range c.Points {
-			lag = max(lag, p.Lag)
-		}
+	for _, p := range c.Points {
+		lag = max(lag, p.Lag)
 	}
-	return append(found, fmt.Sprintf("The generator itself was at most %.2f ms late (p99 of the worst step).", lag))
+	return lag
 }
 
 func (r *result) writeMarkdown(out io.Writer) {
