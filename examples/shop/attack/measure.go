@@ -159,7 +159,7 @@ func (o *options) steps(ctx context.Context, w *way, s *shop.Shop, t *target, ou
 	if err := waitReady(ctx, s); err != nil {
 		return nil, err
 	}
-	deleted, err := t.makeDeleted(ctx, deletedN)
+	deleted, err := t.makeDeleted(ctx, min(maxDeleted, o.rows/10))
 	if err != nil {
 		return nil, err
 	}

@@ -24,10 +24,10 @@ type options struct {
 }
 
 const (
-	maxRate   = 100_000
-	deletedN  = 200 // products that are made and deleted again before the attack
-	minStep   = 100 * time.Millisecond
-	maxShares = 20
+	maxRate    = 100_000
+	maxDeleted = 200 // products that are made and deleted again before the attack
+	minStep    = 100 * time.Millisecond
+	maxShares  = 20
 )
 
 func parseOptions(args []string, out io.Writer) (options, error) {

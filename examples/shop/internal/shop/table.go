@@ -20,7 +20,7 @@ func (db *Database) createTables(ctx context.Context) error {
 	return nil
 }
 
-const pageRows = 10_000 // ids per query
+const pageRows = 1000 // ids per query
 
 // IDs yields the id of every product, a page at a time. The queries are opened as
 // it is ranged over, and are no one transaction: a rebuild must see what was
