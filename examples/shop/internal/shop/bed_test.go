@@ -56,7 +56,7 @@ func newBed(t *testing.T, change func(*Config)) *bed {
 func warmBed(t *testing.T) *bed {
 	t.Helper()
 	b := newBed(t, nil)
-	require.NoError(t, b.rebuild(t.Context()))
+	require.NoError(t, b.warm(t.Context()))
 	return b
 }
 

@@ -133,7 +133,8 @@ func (s *Shop) fail(w http.ResponseWriter, r *http.Request, err error) {
 		code, text = http.StatusBadRequest, err.Error()
 	case errors.Is(err, bloom.ErrNotFound), errors.Is(err, sql.ErrNoRows):
 		code, text = http.StatusNotFound, "no such product"
-	case errors.Is(err, ErrUnavailable), errors.Is(err, bloom.ErrOverloaded), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, ErrUnavailable), errors.Is(err, bloom.ErrOverloaded), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, context.Canceled): // the client has gone, but for the metrics
 		code, text = http.StatusServiceUnavailable, "try again"
 		w.Header().Set("Retry-After", "1")
 	}

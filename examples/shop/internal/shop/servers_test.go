@@ -31,7 +31,7 @@ func TestServers(t *testing.T) {
 			}()
 			t.Run("shop", func(t *testing.T) {
 				b := newBed(t, func(c *Config) { c.DSN = dsn })
-				require.NoError(t, b.rebuild(t.Context()))
+				require.NoError(t, b.warm(t.Context()))
 				lifeOfAProduct(t, b)
 			})
 		})

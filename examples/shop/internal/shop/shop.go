@@ -24,7 +24,7 @@ type Config struct {
 	Redis    string        // host:port or redis:// URL. Empty: an embedded one (miniredis)
 	Prefix   string        // of all keys in Redis. Empty: "shop:"
 	Seed     int           // products to make if there are none
-	Capacity uint64        // ids that the filter is sized for. 0: those in the table and half as many
+	Capacity uint64        // ids that the filter is sized for. 0: those in the table whenever it is built, and half as many
 	MaxAge   time.Duration // of the filter; then it is built anew. 0: 24 h
 	Timeout  time.Duration // of a request, and so of every transaction. 0: 2 s
 	Settle   time.Duration // see [bloom.RebuildOptions]; above the longest transaction. 0: Timeout and 1 s; negative: none
@@ -51,8 +51,6 @@ const (
 	// Several loads wait for each connection, so that a burst of products that are
 	// not cached is no overload yet. As many more wait in the guard.
 	loadsPerConn = 8
-
-	leastCapacity = 10_000
 )
 
 // Open connects to what cfg names. The database must be there; Redis need not be,
@@ -68,12 +66,8 @@ func Open(ctx context.Context, cfg Config) (_ *Shop, err error) {
 	if s.DB, err = OpenDatabase(ctx, cfg.DSN, cfg.Conns); err != nil {
 		return nil, err
 	}
-	rows, err := s.seed(ctx)
-	if err != nil {
+	if err := s.seed(ctx); err != nil {
 		return nil, err
-	}
-	if s.cfg.Capacity == 0 {
-		s.cfg.Capacity = max(rows+rows/2, leastCapacity)
 	}
 	if err := s.openRedis(); err != nil {
 		return nil, err
@@ -103,23 +97,24 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
-// seed returns the number of products, once there are some.
-func (s *Shop) seed(ctx context.Context) (uint64, error) {
+// seed makes products if there are none.
+func (s *Shop) seed(ctx context.Context) error {
 	if s.cfg.Seed < 0 {
-		return 0, fmt.Errorf("-seed %d: want 0 or more", s.cfg.Seed)
+		return fmt.Errorf("-seed %d: want 0 or more", s.cfg.Seed)
 	}
-	rows, err := s.DB.Count(ctx)
-	if err != nil || rows > 0 || s.cfg.Seed == 0 {
-		return rows, err
+	if s.cfg.Seed == 0 {
+		return nil
+	}
+	if rows, err := s.DB.Count(ctx); err != nil || rows > 0 {
+		return err
 	}
 	said := time.Now()
-	err = s.DB.Seed(ctx, s.cfg.Seed, func(done int) {
+	return s.DB.Seed(ctx, s.cfg.Seed, func(done int) {
 		if time.Since(said) > 5*time.Second {
 			said = time.Now()
 			s.cfg.Log.Info("seeding", "done", done, "of", s.cfg.Seed)
 		}
 	})
-	return uint64(s.cfg.Seed), err
 }
 
 func (s *Shop) openRedis() error {
@@ -148,15 +143,14 @@ func (s *Shop) openRedis() error {
 	opts.DialTimeout = s.cfg.Timeout / 4
 	opts.ReadTimeout = s.cfg.Timeout / 4
 	opts.WriteTimeout = s.cfg.Timeout / 4
-	opts.MaxRetries = 1
+	opts.MaxRetries, opts.DialerRetries = 1, 1
 	s.Redis = redis.NewClient(opts)
 	return nil
 }
 
 func (s *Shop) openGuard() (err error) {
 	s.Filter, err = bloom.New(bloom.NewBitmap(s.Redis, s.cfg.Prefix+"filter"), bloom.Config{
-		Capacity: s.cfg.Capacity,
-		Layout:   bloom.Blocked,
+		Layout: bloom.Blocked, // reads cost least; the size is chosen when it is built
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bloomguard/bloom"
 	"github.com/stretchr/testify/require"
 )
 
@@ -52,7 +53,7 @@ func TestServesDuringTheWarmUp(t *testing.T) {
 // A second shop, on another machine, takes the filter that is there.
 func TestSecondShopSkips(t *testing.T) {
 	b := warmBed(t)
-	require.NoError(t, b.rebuild(t.Context()))
+	require.NoError(t, b.warm(t.Context()))
 	info, err := b.Filter.Info(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 1, info.Generation)
@@ -71,15 +72,35 @@ func TestBuiltAgainOnceGone(t *testing.T) {
 	require.Equal(t, http.StatusOK, code)
 }
 
+// A table that has outgrown its filter gets a larger one.
+func TestOutgrown(t *testing.T) {
+	b := newBed(t, func(c *Config) { c.Capacity = 100 })
+	require.NoError(t, b.warm(t.Context()))
+	b.cfg.Capacity = 0
+	require.NoError(t, b.warm(t.Context()))
+	info, err := b.Filter.Info(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, leastCapacity, info.Params.Capacity)
+	require.EqualValues(t, 2, info.Generation)
+	require.InDelta(t, seeded, info.Items, 10)
+
+	b.cfg.MaxAge = time.Millisecond // and one that is old is built anew
+	time.Sleep(10 * time.Millisecond)
+	require.NoError(t, b.warm(t.Context()))
+	info, err = b.Filter.Info(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 3, info.Generation)
+}
+
 // An empty table gets no filter, which would deny what others insert unregistered;
 // the first products work all the same.
 func TestEmptyTable(t *testing.T) {
 	b := newBed(t, func(c *Config) { c.Seed = 0 })
-	require.Error(t, b.rebuild(t.Context()))
+	require.ErrorIs(t, b.warm(t.Context()), bloom.ErrRebuildRefused)
 	p := b.post(t, `{"name":"first"}`)
 	code, _ := b.get(t, p.ID)
 	require.Equal(t, http.StatusOK, code)
-	require.NoError(t, b.rebuild(t.Context()))
+	require.NoError(t, b.warm(t.Context()))
 	code, _ = b.get(t, p.ID)
 	require.Equal(t, http.StatusOK, code)
 }
