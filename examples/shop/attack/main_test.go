@@ -6,13 +6,17 @@ import (
 	"encoding/xml"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/bloomguard/bloom/examples/shop/internal/shop"
 	"github.com/stretchr/testify/require"
 )
 
@@ -110,9 +114,36 @@ func TestDatabaseOfAnotherSize(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "a.sqlite")
 	small := []string{"-dsn", dsn, "-rate", "100", "-step", "100ms", "-warm", "0", "-shares", "0", "-timeout", "5s", "-out", t.TempDir()}
 	require.NoError(t, run(t.Context(), append(small, "-rows", "100"), io.Discard))
-	require.NoError(t, run(t.Context(), append(small, "-rows", "100"), io.Discard), "it is used again")
+	leaveProduct(t, dsn, soonGone)
+	require.NoError(t, run(t.Context(), append(small, "-rows", "100"), io.Discard), "it is used again, also after a run that was ended")
 	require.ErrorContains(t, run(t.Context(), append(small, "-rows", "200"), io.Discard),
 		"there are 100 products in SQLite, "+strings.TrimPrefix(dsn, "sqlite:")+": want none or -rows 200")
+}
+
+func leaveProduct(t *testing.T, dsn, name string) {
+	s, err := shop.Open(t.Context(), shop.Config{DSN: dsn})
+	require.NoError(t, err)
+	_, err = s.Create(t.Context(), shop.Product{Name: name})
+	require.NoError(t, err)
+	require.NoError(t, s.Close(t.Context()))
+}
+
+// What the shop asks to repeat is repeated; what it refuses is not.
+func TestWriteRepeats(t *testing.T) {
+	codes := make(chan int, 3)
+	target := testTarget(t, time.Second, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(<-codes)
+		fmt.Fprint(w, "{}")
+	})
+	codes <- http.StatusServiceUnavailable
+	codes <- http.StatusCreated
+	require.NoError(t, target.write(t.Context(), "POST", "/products", nil, http.StatusCreated, &shop.Product{}))
+	codes <- http.StatusServiceUnavailable
+	codes <- http.StatusNotFound
+	require.NoError(t, target.write(t.Context(), "DELETE", "/products/8", nil, http.StatusNoContent, nil))
+	codes <- http.StatusNotFound
+	require.ErrorContains(t, target.write(t.Context(), "DELETE", "/products/8", nil, http.StatusNoContent, nil), "DELETE /products/8: 404: {}")
+	require.Empty(t, codes)
 }
 
 func TestFlags(t *testing.T) {

@@ -86,6 +86,9 @@ func (o *options) prepare(ctx context.Context, out io.Writer, r *result) (done f
 			err = errors.Join(err, db.Close())
 		}
 	}()
+	if err := db.DeleteNamed(ctx, soonGone, shop.SeededID(o.rows)); err != nil {
+		return nil, err
+	}
 	rows, err := db.Count(ctx)
 	if err != nil {
 		return nil, err

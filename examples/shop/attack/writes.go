@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/bloomguard/bloom/examples/shop/internal/shop"
 	"github.com/redis/go-redis/v9"
 )
+
+// soonGone names what makeDeleted makes, for what a run that was ended has left.
+const soonGone = "attack: soon gone"
 
 // makeDeleted creates n products and deletes them again, through the shop. Their
 // ids ascend, and are in its filter for good.
@@ -18,7 +22,7 @@ func (t *target) makeDeleted(ctx context.Context, n int) ([]int64, error) {
 	var ids []int64
 	for range n {
 		var p shop.Product
-		if err := t.write(ctx, http.MethodPost, "/products", shop.Product{Name: "Soon gone"}, http.StatusCreated, &p); err != nil {
+		if err := t.write(ctx, http.MethodPost, "/products", shop.Product{Name: soonGone}, http.StatusCreated, &p); err != nil {
 			return nil, err
 		}
 		ids = append(ids, p.ID)
@@ -31,31 +35,43 @@ func (t *target) makeDeleted(ctx context.Context, n int) ([]int64, error) {
 	return ids, nil
 }
 
+const writeTries = 20
+
+// write repeats what the shop asks to repeat.
 func (t *target) write(ctx context.Context, method, path string, body any, want int, into any) error {
 	b, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, t.url+path, bytes.NewReader(b))
+	for try := 1; ; try++ {
+		code, got, err := t.send(ctx, method, path, b)
+		switch {
+		case err != nil:
+			return err
+		case code == http.StatusServiceUnavailable && try < writeTries:
+			time.Sleep(100 * time.Millisecond)
+		case code != want && !(try > 1 && method == http.MethodDelete && code == http.StatusNotFound): // a try before was stored
+			return fmt.Errorf("%s %s: %d: %s", method, path, code, bytes.TrimSpace(got))
+		case into == nil:
+			return nil
+		default:
+			return json.Unmarshal(got, into)
+		}
+	}
+}
+
+func (t *target) send(ctx context.Context, method, path string, body []byte) (code int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, t.url+path, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	resp, err := t.client.Do(req)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	got, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != want {
-		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(got))
-	}
-	if into == nil {
-		return nil
-	}
-	return json.Unmarshal(got, into)
+	answer, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, answer, err
 }
 
 // removeKeys removes what a way has left in Redis: its filter, values and nulls.

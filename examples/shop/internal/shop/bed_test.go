@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const seeded = 500 // rows of a bed
+const seeded = 200 // rows of a bed
 
 // bed is a shop on a SQLite file and a miniredis of its own, that serves.
 type bed struct {

@@ -192,6 +192,22 @@ func (db *Database) delete(ctx context.Context, tx *sql.Tx, id int64) (bool, err
 	return n > 0, err
 }
 
+// DeleteNamed deletes every product of that name whose id is above the given one,
+// while no shop serves: none hears of it.
+func (db *Database) DeleteNamed(ctx context.Context, name string, above int64) error {
+	// It goes last, for it says which.
+	for _, statement := range []string{
+		"DELETE FROM stock WHERE product_id IN (SELECT id FROM products WHERE id > ? AND name = ?)",
+		"DELETE FROM prices WHERE product_id IN (SELECT id FROM products WHERE id > ? AND name = ?)",
+		"DELETE FROM products WHERE id > ? AND name = ?",
+	} {
+		if _, err := db.ExecContext(ctx, db.dialect.bind(statement), above, name); err != nil {
+			return fmt.Errorf("delete products %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
 func (db *Database) insertStock(ctx context.Context, tx *sql.Tx, p *Product) error {
 	for warehouse, quantity := range p.Stock {
 		if _, err := tx.ExecContext(ctx, db.dialect.bind("INSERT INTO stock VALUES (?, ?, ?)"), p.ID, warehouse, quantity); err != nil {
