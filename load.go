@@ -9,8 +9,12 @@ import (
 	"sync/atomic"
 )
 
-// miss gets the row by a flight, and leaves when ctx ends.
+// miss gets the row by a flight, and leaves when ctx ends. Who has gone starts none.
 func (g *Guard[V]) miss(ctx context.Context, id string, r *reading) (V, error) {
+	if err := contextError(ctx); err != nil {
+		var none V
+		return g.conclude(ctx, nil, id, r, none, err)
+	}
 	joined, launched, queued, err := g.flights.join(r.miss(id))
 	if launched != nil {
 		g.launch(ctx, launched, queued, g.fly)
@@ -48,22 +52,28 @@ func (g *Guard[V]) launch(ctx context.Context, fs []*flight[V], queued bool, fly
 
 // await returns what a flight brings, or that there is none because of err.
 func (g *Guard[V]) await(ctx context.Context, f *flight[V], shared bool, id string, r *reading, err error) (v V, _ error) {
-	switch {
-	case f == nil:
-		g.stats.overloads.Add(1)
-	default:
-		if shared {
-			g.stats.sharedLoads.Add(1)
-		}
-		select {
-		case <-f.done:
-			v, err = f.value, f.err
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
+	if f == nil {
+		return g.conclude(ctx, nil, id, r, v, err)
 	}
+	if shared {
+		g.stats.sharedLoads.Add(1)
+	}
+	select {
+	case <-f.done:
+		v, err = f.value, f.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return g.conclude(ctx, f, id, r, v, err)
+}
+
+// conclude answers a miss by what came of its flight, which is nil if it has none.
+func (g *Guard[V]) conclude(ctx context.Context, f *flight[V], id string, r *reading, v V, err error) (V, error) {
 	if r.audit {
-		return g.audited(ctx, id, r, v, err)
+		v, err = g.audited(ctx, f, id, r, v, err)
+	}
+	if f == nil && errors.Is(err, ErrOverloaded) {
+		g.stats.overloads.Add(1)
 	}
 	return v, err
 }
