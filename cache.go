@@ -76,7 +76,7 @@ func (c *RedisCache) check() error {
 func (c *RedisCache) key(id string) string { return c.prefix + id }
 
 // maxCacheKeys bounds what one round trip asks for.
-const maxCacheKeys = maxChunkItems
+const maxCacheKeys = 1000
 
 // Read gets the entries, a thousand in a round trip.
 func (c *RedisCache) Read(ctx context.Context, ids []string) ([][]byte, error) {

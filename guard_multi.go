@@ -181,17 +181,9 @@ func (m *multi[V]) loadTogether(ctx context.Context, u unanswered) {
 	for i, id := range u.ids {
 		misses[i] = u.readings[i].miss(id)
 	}
-	joined, launched, queued, err := m.g.flights.join(misses...)
-	own := make(map[*flight[V]]struct{}, len(launched))
-	for _, f := range launched {
-		own[f] = struct{}{}
-	}
-	if launched != nil {
-		m.g.launch(ctx, launched, queued, m.g.flyTogether)
-	}
+	joined, err := m.g.board(ctx, misses, m.g.flyTogether)
 	for i, id := range u.ids {
-		_, launchedHere := own[joined[i]]
-		v, err := m.g.await(ctx, joined[i], !launchedHere, id, u.readings[i], err)
+		v, err := m.g.await(ctx, joined[i], id, u.readings[i], err)
 		m.put(id, v, err)
 	}
 }

@@ -69,7 +69,7 @@ type reading struct {
 // needs the other: each reply alone justifies its answer. Of a reserved id the cache
 // is not asked. Whom down says to be out of reach is not asked at all, see outage.
 func (g *Guard[V]) read(ctx context.Context, ids []string, down reading) []reading {
-	ids = ids[:min(len(ids), maxChunkItems)]
+	ids = ids[:min(len(ids), maxCacheKeys)]
 	if g.rides == nil || down.filterErr != nil || down.cacheErr != nil {
 		return g.readApart(ctx, ids, down)
 	}

@@ -15,11 +15,27 @@ func (g *Guard[V]) miss(ctx context.Context, id string, r *reading) (V, error) {
 		var none V
 		return g.conclude(ctx, nil, id, r, none, err)
 	}
-	joined, launched, queued, err := g.flights.join(r.miss(id))
-	if launched != nil {
-		g.launch(ctx, launched, queued, g.fly)
+	joined, err := g.board(ctx, []miss{r.miss(id)}, g.fly)
+	return g.await(ctx, joined[0], id, r, err)
+}
+
+// board joins the flights that there are, and launches the others with one slot for
+// all. Without one, the error is of those that are nil.
+func (g *Guard[V]) board(
+	ctx context.Context, ms []miss, fly func(context.Context, []*flight[V]),
+) (joined []*flight[V], err error) {
+	joined, launched, queued, err := g.flights.join(ms...)
+	shared := -len(launched)
+	for _, f := range joined {
+		if f != nil {
+			shared++
+		}
 	}
-	return g.await(ctx, joined[0], launched == nil, id, r, err)
+	g.stats.sharedLoads.Add(uint64(shared))
+	if launched != nil {
+		g.launch(ctx, launched, queued, fly)
+	}
+	return joined, err
 }
 
 func (r *reading) miss(id string) miss {
@@ -51,12 +67,9 @@ func (g *Guard[V]) launch(ctx context.Context, fs []*flight[V], queued bool, fly
 }
 
 // await returns what a flight brings, or that there is none because of err.
-func (g *Guard[V]) await(ctx context.Context, f *flight[V], shared bool, id string, r *reading, err error) (v V, _ error) {
+func (g *Guard[V]) await(ctx context.Context, f *flight[V], id string, r *reading, err error) (v V, _ error) {
 	if f == nil {
 		return g.conclude(ctx, nil, id, r, v, err)
-	}
-	if shared {
-		g.stats.sharedLoads.Add(1)
 	}
 	select {
 	case <-f.done:

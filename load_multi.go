@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	maxLoadIDs    = 500 // given to LoadMulti at once
-	maxCacheCalls = 16  // at once, to a Cache that has no calls for many ids
+	maxLoadIDs    = maxCacheKeys / 2 // given to LoadMulti at once
+	maxCacheCalls = 16               // at once, to a Cache that has no calls for many ids
 )
 
 // manyCache is a Cache that reads, leases and fills many ids in one round trip.
