@@ -237,7 +237,7 @@ func (rs *reports) add(a Anomaly) {
 	}
 	rs.waiting = append(rs.waiting, a)
 	if !rs.running {
-		rs.running = rs.tasks.start(rs.run)
+		rs.running = rs.tasks.follow(rs.run)
 	}
 }
 
@@ -246,7 +246,7 @@ func (rs *reports) run() {
 	defer func() {
 		rs.mu.Lock()
 		defer rs.mu.Unlock()
-		rs.running = len(rs.waiting) > 0 && rs.tasks.start(rs.run)
+		rs.running = len(rs.waiting) > 0 && rs.tasks.follow(rs.run)
 	}()
 	for {
 		rs.mu.Lock()
