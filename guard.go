@@ -212,7 +212,6 @@ func (g *Guard[V]) decide(ctx context.Context, id string, r *reading) (v V, done
 		if v, err := g.decode(r.entry); err == nil {
 			g.stats.hits.Add(1)
 			if denied {
-				g.stats.anomalies.Add(1)
 				g.heal(ctx, AnomalyCached, id)
 			}
 			return v, true, nil

@@ -186,7 +186,7 @@ func (g *Guard[V]) healNow(ctx context.Context, kind, id string) {
 	case added:
 		g.stats.heals.Add(1)
 	default:
-		return // healed by another, or registered and committed while the audit ran
+		return // healed by another, or registered and committed since the filter was read
 	}
 	g.tell(kind, id, err)
 }
@@ -201,13 +201,12 @@ func (g *Guard[V]) addSafely(ctx context.Context, id string) (added bool, err er
 	return g.filter.Add(ctx, id)
 }
 
-// tell makes an anomaly known. One that was cached has been counted.
+// tell makes an anomaly known.
 func (g *Guard[V]) tell(kind, id string, err error) {
-	if kind == AnomalyAudited {
-		g.stats.anomalies.Add(1)
-	}
+	g.stats.anomalies.Add(1)
 	g.reports.add(Anomaly{Kind: kind, ID: id, Err: err})
-	if kind == AnomalyAudited {
+	// What was not tried to be added may have been registered while the audit ran.
+	if kind == AnomalyAudited && !errors.Is(err, errHealsBusy) {
 		g.noteAudit(id, true)
 	}
 }
