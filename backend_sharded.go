@@ -431,7 +431,7 @@ func (s *Sharded) existsWith(ctx context.Context, items []string, riders []redis
 				failed = err
 			}
 			if isOutage(err) { // the others would only wait as long again
-				for _, rider := range mine[len(exists):] {
+				for _, rider := range present(mine[len(exists):]) {
 					rider.SetErr(err)
 				}
 				exists = append(exists, allTrue(len(part)-len(exists))...)

@@ -81,7 +81,7 @@ func (b *Bitmap) existsWith(ctx context.Context, items []string, riders []redis.
 	}
 	n := min(len(items), chunkItems(k, readChunkBits))
 	exists := allTrue(n)
-	return exists, b.existsChunk(ctx, items[:n], exists, riders[:n]...)
+	return exists, b.existsChunk(ctx, items[:n], exists, present(riders[:n])...)
 }
 
 // existsChunk asks about some items in one round trip, and again, whole, where

@@ -80,24 +80,36 @@ const maxCacheKeys = 1000
 
 // Read gets the entries, a thousand in a round trip.
 func (c *RedisCache) Read(ctx context.Context, ids []string) ([][]byte, error) {
-	entries := make([][]byte, 0, len(ids))
+	all := make([][]byte, 0, len(ids))
 	for chunk := range slices.Chunk(ids, maxCacheKeys) {
-		cmds := make([]redis.Cmder, len(chunk))
-		for i, id := range chunk {
-			cmds[i] = c.readCmd(ctx, id)
-		}
-		if err := c.conn.do(ctx, cmds...); err != nil {
-			return nil, err
-		}
-		for _, cmd := range cmds {
-			entry, err := readEntry(cmd.(*redis.StringCmd))
+		entries, errs := c.readMany(ctx, chunk)
+		for _, err := range errs {
 			if err != nil {
 				return nil, err
 			}
-			entries = append(entries, entry)
+		}
+		all = append(all, entries...)
+	}
+	return all, nil
+}
+
+// readMany is Read in one round trip.
+func (c *RedisCache) readMany(ctx context.Context, ids []string) ([][]byte, []error) {
+	entries, errs := make([][]byte, len(ids)), make([]error, len(ids))
+	cmds := make([]redis.Cmder, len(ids))
+	for i, id := range ids {
+		cmds[i] = c.readCmd(ctx, id)
+	}
+	if len(ids) == 0 {
+		return entries, errs
+	}
+	err := c.conn.do(ctx, cmds...)
+	for i, cmd := range cmds {
+		if errs[i] = err; err == nil {
+			entries[i], errs[i] = readEntry(cmd.(*redis.StringCmd))
 		}
 	}
-	return entries, nil
+	return entries, errs
 }
 
 func (c *RedisCache) readCmd(ctx context.Context, id string) *redis.StringCmd {
@@ -128,10 +140,12 @@ func (c *RedisCache) Fill(ctx context.Context, id string, lease, entry []byte, t
 }
 
 // leaseMany is Lease for many ids in one round trip.
-func (c *RedisCache) leaseMany(ctx context.Context, ids []string, leases [][]byte, ttl time.Duration) ([][]byte, []error) {
+func (c *RedisCache) leaseMany(
+	ctx context.Context, ids []string, leases, overs [][]byte, ttl time.Duration,
+) ([][]byte, []error) {
 	found, errs := make([][]byte, len(ids)), make([]error, len(ids))
 	cmds := c.evalEach(ctx, leaseScript, ids, errs, func(i int) []any {
-		return []any{leases[i], "", ttl.Milliseconds()}
+		return []any{leases[i], overs[i], ttl.Milliseconds()}
 	})
 	for i, cmd := range cmds {
 		text, err := cmd.Text()

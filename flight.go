@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // A flight is one load of one id, shared by the Gets that may have its result.
@@ -27,6 +28,8 @@ type flight[V any] struct {
 	done  chan struct{} // closed when value and err are set
 	value V
 	err   error
+
+	judged atomic.Bool // audits know of it, see audited
 }
 
 // flights are the loads of this process.

@@ -91,7 +91,7 @@ type Guard[V any] struct {
 	tasks   tasks
 	audits  audits
 	reports reports
-	healing chan struct{}
+	heals   heals
 	stats   guardCounters
 }
 
@@ -125,11 +125,12 @@ func NewGuard[V any](f *Filter, c Cache, load Loader[V], opts *GuardOptions[V]) 
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	g := &Guard[V]{filter: f, cache: c, load: load, opts: o, healing: make(chan struct{}, maxHeals)}
+	g := &Guard[V]{filter: f, cache: c, load: load, opts: o}
 	g.flights.init(o.MaxLoads)
 	g.tasks.init()
 	g.audits.init(o.AuditRate)
 	g.reports.init(o.OnAnomaly, &g.tasks)
+	g.heals.init()
 	g.joinTrips()
 	return g, nil
 }
@@ -188,7 +189,7 @@ func (g *Guard[V]) Get(ctx context.Context, id string) (V, error) {
 			return none, getError(id, err)
 		}
 	}
-	r := g.read(ctx, id)
+	r := g.read(ctx, []string{id}, reading{})[0]
 	if err := contextError(ctx); err != nil {
 		return none, getError(id, err)
 	}
@@ -211,7 +212,6 @@ func (g *Guard[V]) decide(ctx context.Context, id string, r *reading) (v V, done
 		if v, err := g.decode(r.entry); err == nil {
 			g.stats.hits.Add(1)
 			if denied {
-				g.stats.anomalies.Add(1)
 				g.heal(ctx, AnomalyCached, id)
 			}
 			return v, true, nil

@@ -102,15 +102,21 @@ func (a *audits) note(row bool) (kind string) {
 	return ""
 }
 
-// audited concludes from the load of an id that the filter had denied. Where the
-// load failed, that stands, unless the filter is not trusted.
-func (g *Guard[V]) audited(ctx context.Context, id string, r *reading, v V, err error) (V, error) {
+// audited concludes from the load of an id that the filter had denied, once for all
+// who share it. Where the load failed the filter's "no" stands, unless it is not
+// trusted.
+func (g *Guard[V]) audited(ctx context.Context, f *flight[V], id string, r *reading, v V, err error) (V, error) {
 	switch {
 	case err == nil:
-		g.heal(ctx, AnomalyAudited, id)
+		if f.judged.CompareAndSwap(false, true) {
+			g.heal(ctx, AnomalyAudited, id)
+		}
 	case errors.Is(err, ErrNotFound):
-		g.noteAudit(id, false)
+		if f.judged.CompareAndSwap(false, true) {
+			g.noteAudit(id, false)
+		}
 	case r.filterErr == nil:
+		g.stats.rejected.Add(1)
 		err = ErrNotFound
 	}
 	return v, err
@@ -122,22 +128,49 @@ func (g *Guard[V]) noteAudit(id string, row bool) {
 	}
 }
 
+// heals are the ids that are being added to the filter.
+type heals struct {
+	mu  sync.Mutex
+	ids map[string]struct{}
+}
+
+func (h *heals) init() { h.ids = map[string]struct{}{} }
+
+// begin says whether id may be added now, and whether it is being added already.
+func (h *heals) begin(id string) (ok, already bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, already = h.ids[id]; already || len(h.ids) == maxHeals {
+		return false, already
+	}
+	h.ids[id] = struct{}{}
+	return true, false
+}
+
+func (h *heals) end(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.ids, id)
+}
+
 // heal adds an id to the filter that denied it although there is a row. The caller
 // does not wait for it. While too many are under way already, ids are left for a
 // later Get.
 func (g *Guard[V]) heal(ctx context.Context, kind, id string) {
 	ctx = context.WithoutCancel(ctx)
-	select {
-	case g.healing <- struct{}{}:
+	ok, already := g.heals.begin(id)
+	if already {
+		return
+	}
+	if ok {
 		started := g.tasks.start(func() {
-			defer func() { <-g.healing }()
+			defer g.heals.end(id)
 			g.healNow(ctx, kind, id)
 		})
 		if started {
 			return
 		}
-		<-g.healing
-	default:
+		g.heals.end(id)
 	}
 	g.tell(kind, id, errHealsBusy)
 }
@@ -147,23 +180,33 @@ var errHealsBusy = errors.New("too many ids are being added already, or the guar
 func (g *Guard[V]) healNow(ctx context.Context, kind, id string) {
 	ctx, cancel := context.WithTimeout(ctx, g.opts.LoadTimeout)
 	defer cancel()
-	added, err := g.filter.Add(ctx, id)
-	if kind == AnomalyAudited && err == nil && !added {
-		return // the row was registered and committed while the audit ran
-	}
-	if err == nil {
+	added, err := g.addSafely(ctx, id)
+	switch {
+	case err != nil:
+	case added:
 		g.stats.heals.Add(1)
+	default:
+		return // healed by another, or registered and committed since the filter was read
 	}
 	g.tell(kind, id, err)
 }
 
-// tell makes an anomaly known. One that was cached has been counted.
+// addSafely is Add where nobody would catch the panic of a caller's own Backend.
+func (g *Guard[V]) addSafely(ctx context.Context, id string) (added bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicError(p)
+		}
+	}()
+	return g.filter.Add(ctx, id)
+}
+
+// tell makes an anomaly known.
 func (g *Guard[V]) tell(kind, id string, err error) {
-	if kind == AnomalyAudited {
-		g.stats.anomalies.Add(1)
-	}
+	g.stats.anomalies.Add(1)
 	g.reports.add(Anomaly{Kind: kind, ID: id, Err: err})
-	if kind == AnomalyAudited {
+	// What was not tried to be added may have been registered while the audit ran.
+	if kind == AnomalyAudited && !errors.Is(err, errHealsBusy) {
 		g.noteAudit(id, true)
 	}
 }
@@ -193,7 +236,7 @@ func (rs *reports) add(a Anomaly) {
 	}
 	rs.waiting = append(rs.waiting, a)
 	if !rs.running {
-		rs.running = rs.tasks.start(rs.run)
+		rs.running = rs.tasks.follow(rs.run)
 	}
 }
 
@@ -202,7 +245,7 @@ func (rs *reports) run() {
 	defer func() {
 		rs.mu.Lock()
 		defer rs.mu.Unlock()
-		rs.running = len(rs.waiting) > 0 && rs.tasks.start(rs.run)
+		rs.running = len(rs.waiting) > 0 && rs.tasks.follow(rs.run)
 	}()
 	for {
 		rs.mu.Lock()

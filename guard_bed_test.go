@@ -205,7 +205,9 @@ func requireIdle[V any](t *testing.T, g *Guard[V]) {
 	if n := len(g.flights.byID); n != 0 {
 		t.Errorf("flights of %d ids are left", n)
 	}
-	if n := len(g.healing); n != 0 {
+	g.heals.mu.Lock()
+	defer g.heals.mu.Unlock()
+	if n := len(g.heals.ids); n != 0 {
 		t.Errorf("%d heals are under way", n)
 	}
 }

@@ -150,7 +150,7 @@ func (c pausingCache) Drop(ctx context.Context, ids []string) error {
 	return c.Cache.Drop(ctx, ids)
 }
 
-// model is a run: two processes in front of one database.
+// model is a run: some processes in front of one database.
 type model struct {
 	t      *testing.T
 	s      guardStore
@@ -176,6 +176,25 @@ func (m *model) load(_ context.Context, id string) (string, error) {
 	return v, nil
 }
 
+// loadMulti reads its rows one after the other.
+func (m *model) loadMulti(_ context.Context, ids []string) (map[string]string, error) {
+	m.dice.pause()
+	found := map[string]string{}
+	for _, id := range ids {
+		if v := m.db.row(id).now(); v != "" {
+			found[id] = v
+		}
+		if m.dice.roll().IntN(500) == 0 {
+			return found, errInjected
+		}
+	}
+	m.dice.pause()
+	return found, nil
+}
+
+// hear hears of anomalies. A row is registered before its commit, so there are none.
+func (m *model) hear(a Anomaly) { m.t.Errorf("%+v", a) }
+
 func (m *model) newID() *string {
 	id := fmt.Sprint("row ", m.fresh.Add(1))
 	return &id
@@ -189,8 +208,14 @@ func (m *model) step() {
 	guard := func() *Guard[string] { return m.guards[r.IntN(len(m.guards))] }
 	row := m.db.row(id)
 	switch n := r.IntN(1000); {
-	case n < 750:
+	case n < 500:
 		m.get(guard(), id, r.IntN(50) == 0)
+	case n < 750:
+		ids := []string{id}
+		for range r.IntN(6) {
+			ids = append(ids, *m.ids[r.IntN(len(m.ids))].Load())
+		}
+		m.getMulti(guard(), ids, r.IntN(50) == 0)
 	case n < 930:
 		register := func() error { return guard().Register(m.t.Context(), id) }
 		invalidate := func() error { return guard().Invalidate(m.t.Context(), id) }
@@ -228,10 +253,39 @@ func (m *model) get(g *Guard[string], id string, hurry bool) {
 		ctx, cancel = context.WithTimeout(ctx, 500*time.Microsecond)
 		defer cancel()
 	}
-	row := m.db.row(id)
-	since := row.toldAt()
+	since := m.db.row(id).toldAt()
 	v, err := g.Get(ctx, id)
+	m.check(id, since, m.db.clock.Add(1), v, err)
+}
+
+// getMulti checks a GetMulti, each id like a Get.
+func (m *model) getMulti(g *Guard[string], ids []string, hurry bool) {
+	ctx := m.t.Context()
+	if hurry {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 500*time.Microsecond)
+		defer cancel()
+	}
+	since := map[string]int64{}
+	for _, id := range ids {
+		since[id] = m.db.row(id).toldAt()
+	}
+	found, err := g.GetMulti(ctx, ids)
 	until := m.db.clock.Add(1)
+	failed := failures(m.t, errors.Unwrap(err))
+	for id := range since {
+		v, ok := found[id]
+		err := failed[id]
+		if !ok && err == nil {
+			err = ErrNotFound
+		}
+		m.check(id, since[id], until, v, err)
+	}
+}
+
+// check checks an answer against what the row was at some moment since then.
+func (m *model) check(id string, since, until int64, v string, err error) {
+	row := m.db.row(id)
 	switch {
 	case errors.Is(err, errInjected), errors.Is(err, context.DeadlineExceeded):
 		return
@@ -308,7 +362,7 @@ func modelOps(t *testing.T, def int) int {
 	return def
 }
 
-// Random Gets, inserts, updates and deletes by two processes, with loads and cache
+// Random Gets, GetMultis, inserts, updates and deletes by three processes, with loads and cache
 // calls that dawdle at random and a cache that loses entries: no Get returns what
 // the row was before news of its change had gone out, and nothing stale stays.
 func TestGuardModel(t *testing.T) {
@@ -318,9 +372,15 @@ func TestGuardModel(t *testing.T) {
 		for i := range m.ids {
 			m.ids[i].Store(m.newID())
 		}
-		m.guards = append(m.guards, newTestGuard(t, s, m.load, nil))
-		s.cache = pausingCache{other, m.dice}
-		m.guards = append(m.guards, newTestGuard(t, s, m.load, &GuardOptions[string]{LoadTimeout: 50 * time.Millisecond}))
+		add := func(cache Cache, opts GuardOptions[string]) {
+			opts.AuditRate, opts.OnAnomaly = 0.1, m.hear
+			s := s
+			s.cache = cache
+			m.guards = append(m.guards, newTestGuard(t, s, m.load, &opts))
+		}
+		add(s.cache, GuardOptions[string]{LoadMulti: m.loadMulti})
+		add(pausingCache{other, m.dice}, GuardOptions[string]{LoadTimeout: 50 * time.Millisecond, LoadMulti: m.loadMulti})
+		add(s.cache, GuardOptions[string]{LoadTimeout: 50 * time.Millisecond})
 		for range rounds {
 			m.run(ops / rounds)
 			m.settled()
@@ -338,6 +398,8 @@ func TestGuardModel(t *testing.T) {
 			require.Positive(t, stats.Loads)
 			require.Positive(t, stats.SharedLoads)
 			require.Positive(t, stats.Rejected)
+			require.Positive(t, stats.Audits)
+			require.Zero(t, stats.Anomalies)
 			require.Less(t, stats.Fills, stats.Loads, "some leases were lost in time")
 		}
 	}

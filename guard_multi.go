@@ -56,7 +56,7 @@ func (g *Guard[V]) GetMulti(ctx context.Context, ids []string) (map[string]V, er
 	asked := m.distinct(ids)
 	var down reading
 	for len(asked) > 0 {
-		readings := g.readMany(ctx, asked, down)
+		readings := g.read(ctx, asked, down)
 		if err := contextError(ctx); err != nil {
 			for _, id := range asked {
 				m.put(id, m.none, err)
@@ -64,7 +64,7 @@ func (g *Guard[V]) GetMulti(ctx context.Context, ids []string) (map[string]V, er
 			break
 		}
 		m.answer(ctx, asked[:len(readings)], readings)
-		down = readings[len(readings)-1].outage()
+		down = outage(readings)
 		asked = asked[len(readings):]
 	}
 	if m.errs != nil {
@@ -170,21 +170,20 @@ func (m *multi[V]) loadEach(ctx context.Context, u unanswered) {
 // loadTogether joins the flights that there are, and launches the others with one
 // slot for all.
 func (m *multi[V]) loadTogether(ctx context.Context, u unanswered) {
+	if err := contextError(ctx); err != nil { // who has gone starts no load
+		for i, id := range u.ids {
+			v, err := m.g.conclude(ctx, nil, id, u.readings[i], m.none, err)
+			m.put(id, v, err)
+		}
+		return
+	}
 	misses := make([]miss, len(u.ids))
 	for i, id := range u.ids {
 		misses[i] = u.readings[i].miss(id)
 	}
-	joined, launched, queued, err := m.g.flights.join(misses...)
-	own := make(map[*flight[V]]struct{}, len(launched))
-	for _, f := range launched {
-		own[f] = struct{}{}
-	}
-	if launched != nil {
-		m.g.launch(ctx, launched, queued, m.g.flyTogether)
-	}
+	joined, err := m.g.board(ctx, misses, m.g.flyTogether)
 	for i, id := range u.ids {
-		_, launchedHere := own[joined[i]]
-		v, err := m.g.await(ctx, joined[i], !launchedHere, id, u.readings[i], err)
+		v, err := m.g.await(ctx, joined[i], id, u.readings[i], err)
 		m.put(id, v, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -66,27 +67,20 @@ func (r *reading) filterSaid(maybe bool, err error) {
 	}
 }
 
-// read asks filter and cache, in one round trip where they share a client.
-// Neither needs the other: each reply alone justifies its answer.
-func (g *Guard[V]) read(ctx context.Context, id string) (r reading) {
-	if g.isReserved(id) {
-		r.maybe, r.filterErr = g.filter.Exists(ctx, id)
-		return r
-	}
-	return g.readMany(ctx, []string{id}, reading{})[0]
-}
-
-// readMany reads the first of ids, as many as go into one round trip, one at
-// least. None of several may be reserved. Whom down says to be out of reach is
-// not asked, see outage.
-func (g *Guard[V]) readMany(ctx context.Context, ids []string, down reading) []reading {
-	ids = ids[:min(len(ids), maxChunkItems)]
+// read asks filter and cache about the first of ids, as many as go into one round
+// trip, one at least, and in one round trip where the two share a client. Neither
+// needs the other: each reply alone justifies its answer. Of a reserved id the cache
+// is not asked. Whom down says to be out of reach is not asked at all, see outage.
+func (g *Guard[V]) read(ctx context.Context, ids []string, down reading) []reading {
+	ids = ids[:min(len(ids), maxCacheKeys)]
 	if g.rides == nil || !g.rides.sharesTrip(&g.remote.conn, ids) || down.filterErr != nil || down.cacheErr != nil {
 		return g.readApart(ctx, ids, down)
 	}
 	gets := make([]redis.Cmder, len(ids))
 	for i, id := range ids {
-		gets[i] = g.remote.readCmd(ctx, id)
+		if !g.isReserved(id) {
+			gets[i] = g.remote.readCmd(ctx, id)
+		}
 	}
 	maybe, err := g.rides.existsWith(ctx, ids, gets)
 	readings := make([]reading, len(maybe))
@@ -97,19 +91,39 @@ func (g *Guard[V]) readMany(ctx context.Context, ids []string, down reading) []r
 	for i := range readings {
 		r := &readings[i]
 		r.filterSaid(maybe[i], err)
-		r.entry, r.cacheErr = readEntry(gets[i].(*redis.StringCmd))
+		if get, ok := gets[i].(*redis.StringCmd); ok {
+			r.entry, r.cacheErr = readEntry(get)
+		}
 	}
 	return readings
+}
+
+// present leaves out riders that are nil.
+func present(riders []redis.Cmder) []redis.Cmder {
+	if !slices.Contains(riders, nil) {
+		return riders
+	}
+	return slices.DeleteFunc(slices.Clone(riders), func(r redis.Cmder) bool { return r == nil })
 }
 
 // readApart asks two servers at once.
 func (g *Guard[V]) readApart(ctx context.Context, ids []string, down reading) []reading {
 	readings := make([]reading, len(ids))
-	var wg sync.WaitGroup
+	var (
+		open []string // to the cache
+		at   []*reading
+		wg   sync.WaitGroup
+	)
+	for i, id := range ids {
+		if !g.isReserved(id) {
+			open, at = append(open, id), append(at, &readings[i])
+			readings[i].cacheErr = errCacheEnded
+		}
+	}
 	wg.Add(1)
 	go func() {
 		defer wg.Done()
-		g.readCache(ctx, ids, readings, down.cacheErr)
+		g.readCache(ctx, open, at, down.cacheErr)
 	}()
 	maybe, err := allTrue(len(ids)), down.filterErr
 	if err == nil {
@@ -131,23 +145,31 @@ func (g *Guard[V]) lookUp(ctx context.Context, ids []string) ([]bool, error) {
 	return []bool{maybe}, err
 }
 
+var errCacheEnded = errors.New("cache ended its goroutine") // unless it answers
+
 // readCache reads the entries of ids, unless err says that nobody answers. Where
-// one of many cannot be read, it reads each for itself.
-func (g *Guard[V]) readCache(ctx context.Context, ids []string, readings []reading, err error) {
+// one of many cannot be read and the cache does not say which, it reads each for
+// itself.
+func (g *Guard[V]) readCache(ctx context.Context, ids []string, readings []*reading, err error) {
+	if many, ok := g.cache.(manyCache); ok && err == nil {
+		entries, errs := many.readMany(ctx, ids)
+		for i, r := range readings {
+			r.entry, r.cacheErr = entries[i], errs[i]
+		}
+		return
+	}
 	var entries [][]byte
-	if err == nil {
+	if err == nil && len(ids) > 0 {
 		entries, err = g.readEntries(ctx, ids)
 	}
-	switch {
-	case err == nil:
-		for i := range readings {
-			readings[i].entry = entries[i]
-		}
-	case len(ids) > 1 && !isOutage(err):
+	if len(ids) > 1 && err != nil && !isOutage(err) {
 		g.each(len(ids), func(i int) { g.readCache(ctx, ids[i:i+1], readings[i:i+1], nil) })
-	default:
-		for i := range readings {
-			readings[i].cacheErr = err
+		return
+	}
+	for i, r := range readings {
+		r.cacheErr = err
+		if err == nil {
+			r.entry = entries[i]
 		}
 	}
 }
@@ -165,16 +187,19 @@ func (g *Guard[V]) readEntries(ctx context.Context, ids []string) (entries [][]b
 	return entries, err
 }
 
-// outage keeps of a reading the errors that say that nobody answered: asking
-// again at once would only take the client's time-outs once more.
-func (r reading) outage() (down reading) {
-	if isOutage(r.filterErr) {
-		down.filterErr = r.filterErr
+// outage keeps of some readings the errors that say that nobody answered any of
+// them: asking again at once would only take the client's time-outs once more.
+func outage(readings []reading) (down reading) {
+	down = readings[0]
+	for _, r := range readings {
+		if !isOutage(r.filterErr) {
+			down.filterErr = nil
+		}
+		if !isOutage(r.cacheErr) {
+			down.cacheErr = nil
+		}
 	}
-	if isOutage(r.cacheErr) {
-		down.cacheErr = r.cacheErr
-	}
-	return down
+	return reading{filterErr: down.filterErr, cacheErr: down.cacheErr}
 }
 
 func isOutage(err error) bool {

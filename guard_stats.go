@@ -17,7 +17,7 @@ type GuardStats struct {
 	Fills         uint64 // values and nulls stored
 	FillErrors    uint64 // values and nulls that could not be stored, or not be encoded
 	Audits        uint64 // Gets of ids that the filter denied and that AuditRate chose to load all the same
-	Anomalies     uint64 // rows seen behind a certain "no", cached or loaded
+	Anomalies     uint64 // rows found behind a certain "no", cached or loaded; not those that were registered a moment later
 	Heals         uint64 // ids added to the filter because of that
 	Overloads     uint64 // Gets refused because too many loads ran and waited
 }

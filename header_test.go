@@ -237,7 +237,7 @@ func TestHeaderSealedButImpossible(t *testing.T) {
 		{"shard 1 of 1", set(offShard+3, 1), "shard 1 of 1"},
 		{"shard 0 of 2", set(offShards+3, 2), "shard 0 of 2"},
 		{"shard 0 of 0", set(offShards+3, 0), "shard 0 of 0"},
-		{"hash key", put(offHashKey, 1), "hash key"},
+		{"hash key", put(offHashKey, 1), "with key"},
 		{"first reserved field", put(offReserved1, 1), "reserved"},
 		{"second reserved field", set(offReserved2, 1), "reserved"},
 		{"third reserved field", set(headerBytes-1, 1), "reserved"},

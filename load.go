@@ -9,13 +9,33 @@ import (
 	"sync/atomic"
 )
 
-// miss gets the row by a flight, and leaves when ctx ends.
+// miss gets the row by a flight, and leaves when ctx ends. Who has gone starts none.
 func (g *Guard[V]) miss(ctx context.Context, id string, r *reading) (V, error) {
-	joined, launched, queued, err := g.flights.join(r.miss(id))
-	if launched != nil {
-		g.launch(ctx, launched, queued, g.fly)
+	if err := contextError(ctx); err != nil {
+		var none V
+		return g.conclude(ctx, nil, id, r, none, err)
 	}
-	return g.await(ctx, joined[0], launched == nil, id, r, err)
+	joined, err := g.board(ctx, []miss{r.miss(id)}, g.fly)
+	return g.await(ctx, joined[0], id, r, err)
+}
+
+// board joins the flights that there are, and launches the others with one slot for
+// all. Without one, the error is of those that are nil.
+func (g *Guard[V]) board(
+	ctx context.Context, ms []miss, fly func(context.Context, []*flight[V]),
+) (joined []*flight[V], err error) {
+	joined, launched, queued, err := g.flights.join(ms...)
+	shared := -len(launched)
+	for _, f := range joined {
+		if f != nil {
+			shared++
+		}
+	}
+	g.stats.sharedLoads.Add(uint64(shared))
+	if launched != nil {
+		g.launch(ctx, launched, queued, fly)
+	}
+	return joined, err
 }
 
 func (r *reading) miss(id string) miss {
@@ -47,23 +67,26 @@ func (g *Guard[V]) launch(ctx context.Context, fs []*flight[V], queued bool, fly
 }
 
 // await returns what a flight brings, or that there is none because of err.
-func (g *Guard[V]) await(ctx context.Context, f *flight[V], shared bool, id string, r *reading, err error) (v V, _ error) {
-	switch {
-	case f == nil:
-		g.stats.overloads.Add(1)
-	default:
-		if shared {
-			g.stats.sharedLoads.Add(1)
-		}
-		select {
-		case <-f.done:
-			v, err = f.value, f.err
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
+func (g *Guard[V]) await(ctx context.Context, f *flight[V], id string, r *reading, err error) (v V, _ error) {
+	if f == nil {
+		return g.conclude(ctx, nil, id, r, v, err)
 	}
+	select {
+	case <-f.done:
+		v, err = f.value, f.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return g.conclude(ctx, f, id, r, v, err)
+}
+
+// conclude answers a miss by what came of its flight, which is nil if it has none.
+func (g *Guard[V]) conclude(ctx context.Context, f *flight[V], id string, r *reading, v V, err error) (V, error) {
 	if r.audit {
-		return g.audited(ctx, id, r, v, err)
+		v, err = g.audited(ctx, f, id, r, v, err)
+	}
+	if f == nil && errors.Is(err, ErrOverloaded) {
+		g.stats.overloads.Add(1)
 	}
 	return v, err
 }

@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	maxLoadIDs    = 500 // given to LoadMulti at once
-	maxCacheCalls = 16  // at once, to a Cache that has no calls for many ids
+	maxLoadIDs    = maxCacheKeys / 2 // given to LoadMulti at once
+	maxCacheCalls = 16               // at once, to a Cache that has no calls for many ids
 )
 
-// manyCache is a Cache that leases and fills many ids in one round trip. Each
-// answer comes with an error of its own.
+// manyCache is a Cache that reads, leases and fills many ids in one round trip.
+// Each answer comes with an error of its own.
 type manyCache interface {
-	leaseMany(ctx context.Context, ids []string, leases [][]byte, ttl time.Duration) (found [][]byte, errs []error)
+	readMany(ctx context.Context, ids []string) (entries [][]byte, errs []error)
+	leaseMany(ctx context.Context, ids []string, leases, overs [][]byte, ttl time.Duration) (found [][]byte, errs []error)
 	fillMany(ctx context.Context, ids []string, leases, entries [][]byte, ttls []time.Duration) (filled []bool, errs []error)
 }
 
@@ -123,26 +124,24 @@ func (g *Guard[V]) leaseTogether(ctx context.Context, fs []*flight[V]) []leased[
 		return leases
 	}
 	var (
-		at     []int // of fs
-		ids    []string
-		tokens [][]byte
+		at            []int // of fs
+		ids           []string
+		tokens, overs [][]byte
 	)
 	for i, f := range fs {
-		switch {
-		case f.blind || g.isReserved(f.id):
-		case f.over != nil:
-			leases[i].again = true
-		default:
-			g.flights.ask(f)
-			at, ids, tokens = append(at, i), append(ids, f.id), append(tokens, newLease())
+		if f.blind || g.isReserved(f.id) {
+			continue
 		}
+		g.flights.ask(f)
+		at, ids = append(at, i), append(ids, f.id)
+		tokens, overs = append(tokens, newLease()), append(overs, f.over)
 	}
 	if len(ids) == 0 {
 		return leases
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.opts.LoadTimeout)
 	defer cancel()
-	found, errs := many.leaseMany(ctx, ids, tokens, 2*g.opts.LoadTimeout)
+	found, errs := many.leaseMany(ctx, ids, tokens, overs, 2*g.opts.LoadTimeout)
 	for j, i := range at {
 		if errs[j] == nil {
 			leases[i] = g.leasedBy(found[j])
@@ -198,8 +197,9 @@ func (g *Guard[V]) fillTogether(ctx context.Context, fs []*flight[V]) {
 func (g *Guard[V]) encodeOf(f *flight[V]) (entry []byte, ttl time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
+			var none V
 			err = panicError(p)
-			f.err = err
+			f.value, f.err = none, err
 		}
 	}()
 	return g.encode(f.value, f.err)

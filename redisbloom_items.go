@@ -20,7 +20,7 @@ func (b *RedisBloom) Exists(ctx context.Context, item string) (bool, error) {
 func (b *RedisBloom) existsWith(ctx context.Context, items []string, riders []redis.Cmder) ([]bool, error) {
 	n := min(len(items), maxModuleItems)
 	exists := allTrue(n)
-	return exists, b.existsChunk(ctx, items[:n], exists, riders[:n]...)
+	return exists, b.existsChunk(ctx, items[:n], exists, present(riders[:n])...)
 }
 
 // ExistsMulti reports for each item whether it may be in the filter.

@@ -280,7 +280,7 @@ func TestShardedCreateMeetsRebuild(t *testing.T) {
 func TestShardedCreateReplacesNothing(t *testing.T) {
 	for kind, places := range shardKinds(t) {
 		t.Run(kind, func(t *testing.T) {
-			b := places(t, 2)[1].(shard).placed(shardPlace{1, 2})
+			b := places(t, 2)[1].(shard).placed(placeAt(1, 2))
 			d, _, err := b.openBuild(t.Context(), wish{config: Config{Capacity: 100, FPRate: 0.01}, lease: time.Minute, empty: true})
 			require.NoError(t, err)
 			switch b := b.(type) {
@@ -291,7 +291,7 @@ func TestShardedCreateReplacesNothing(t *testing.T) {
 				require.NoError(t, other.CreateEmpty(t.Context(), Config{Capacity: 100, FPRate: 0.01}))
 				require.NoError(t, b.conn.rdb.Rename(t.Context(), other.Key(), b.key).Err())
 			case *RedisBloom:
-				other := NewRedisBloom(b.conn.rdb, b.key+" other", nil).placed(shardPlace{1, 2})
+				other := NewRedisBloom(b.conn.rdb, b.key+" other", nil).placed(placeAt(1, 2))
 				require.NoError(t, other.CreateEmpty(t.Context(), Config{Capacity: 100, FPRate: 0.01}))
 				require.NoError(t, b.conn.rdb.Rename(t.Context(), other.Key(), b.key).Err())
 			}

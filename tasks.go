@@ -16,9 +16,15 @@ type tasks struct {
 func (t *tasks) init() { t.idle = make(chan struct{}) }
 
 // start runs f in a goroutine, or returns false once closed.
-func (t *tasks) start(f func()) bool {
+func (t *tasks) start(f func()) bool { return t.run(f, true) }
+
+// follow is start for what tells of others' ends: once closed it still works while
+// any of them is under way.
+func (t *tasks) follow(f func()) bool { return t.run(f, false) }
+
+func (t *tasks) run(f func(), untilClosed bool) bool {
 	t.mu.Lock()
-	if t.closed {
+	if t.closed && (untilClosed || t.n == 0) {
 		t.mu.Unlock()
 		return false
 	}
