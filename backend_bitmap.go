@@ -213,7 +213,8 @@ func placeOf(head string) (shardPlace, bool) {
 		return shardPlace{}, false
 	}
 	key := uint64(bigEndian32(head[offHashKey:]))<<32 | uint64(bigEndian32(head[offHashKey+4:]))
-	return shardPlace{bigEndian32(head[offShard:]), bigEndian32(head[offShards:]), hashKey{fingerprint: key}}, true
+	p := shardPlace{bigEndian32(head[offShard:]), bigEndian32(head[offShards:]), hashKey{fingerprint: key}}
+	return p, p.index < p.count // else it is no header
 }
 
 // readWhole reads the header and proves by the trailer that the string has its

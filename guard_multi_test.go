@@ -224,7 +224,7 @@ func TestGuardMultiReservedIDs(t *testing.T) {
 				table := map[string]string{"filter": "v", "row": "w"}
 				for _, opts := range []GuardOptions[string]{{}, {LoadMulti: multiRows(rows(table))}} {
 					g := newTestGuard(t, s, rows(table), &opts)
-					require.Equal(t, clients == 1, g.rides != nil)
+					require.Equal(t, clients == 1, g.rides.sharesTrip(&g.remote.conn, []string{"row"}))
 					trips := &redistest.Trips{Record: true}
 					client.AddHook(trips)
 					found, err := g.GetMulti(t.Context(), append([]string{"row", "denied"}, reserved...))

@@ -68,7 +68,7 @@ func TestGuardMultiRoundTrips(t *testing.T) {
 						return rowsOf(ids), nil
 					},
 				})
-				require.Equal(t, clients == 1, g.rides != nil)
+				require.Equal(t, clients == 1, g.rides.sharesTrip(&g.remote.conn, []string{"row"}))
 				requireRows(t, g, []string{"warm"}) // header, commands and scripts
 				loads = 0
 
