@@ -58,7 +58,7 @@ func TestGuardDistrust(t *testing.T) {
 		}
 		return rowOf(ctx, id)
 	}
-	eachSharedStore(t, func(t *testing.T, s guardStore) {
+	for _, s := range []guardStore{redisStore(t, sharedTarget(t), Classic), memoryStore(t)} {
 		eachLookup(t, load, func(t *testing.T, get lookup, opts GuardOptions[string]) {
 			require.NoError(t, s.filter.Reset(t.Context()))
 			ids := numberedIDs(6)
@@ -120,7 +120,7 @@ func TestGuardDistrust(t *testing.T) {
 				fmt.Sprint("trust -d", 0),
 			}, kinds)
 		})
-	})
+	}
 }
 
 // healsOf is how many heals are under way.
