@@ -150,6 +150,7 @@ func TestFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"-rows 99":        "-rows 99: want 100 to 100000000",
 		"-conns 0":        "-conns 0: want at least 1",
+		"-db-rtt -1s":     "round trip of -1s to the database: want 0 or more",
 		"-rate 0":         "-rate 0: want 1 to 100000",
 		"-step 1ms":       "-step 1ms: want at least 100ms",
 		"-warm -1s":       "-warm -1s: want 0 (none) or more",

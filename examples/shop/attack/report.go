@@ -11,9 +11,13 @@ import (
 )
 
 func (r *result) setup() string {
-	return fmt.Sprintf("%s products in %s, a pool of %d connections; Redis: %s; generator, shop and servers on %d CPUs.\n"+
+	far := ""
+	if r.RTT > 0 {
+		far = fmt.Sprintf(" (made to look far away: %g ms are added to each round trip)", r.RTT)
+	}
+	return fmt.Sprintf("%s products in %s%s, a pool of %d connections; Redis: %s; generator, shop and servers on %d CPUs.\n"+
 		"%s requests/s for %g s at each attack share; real products by a Zipf distribution (exponent %g); seed %d.\n",
-		grouped(r.Rows), r.Database, r.Conns, r.Redis, r.CPUs, grouped(r.Rate), r.StepSecs, r.Zipf, r.Seed)
+		grouped(r.Rows), r.Database, far, r.Conns, r.Redis, r.CPUs, grouped(r.Rate), r.StepSecs, r.Zipf, r.Seed)
 }
 
 // legend explains the columns of the table.
