@@ -125,8 +125,8 @@ func (o *options) measureWay(ctx context.Context, w *way, out io.Writer, r *resu
 	prefix := fmt.Sprintf("attack:%08x:", rand.Uint32())
 	s, err := shop.Open(ctx, shop.Config{
 		DSN: o.dsn, Redis: o.redis, Conns: o.conns, RTT: o.rtt, Prefix: prefix,
-		Capacity: uint64(o.rows) * 5 / 4, Timeout: o.timeout, NullTTL: nullTTL,
-		Settle: -1, // nobody writes meanwhile
+		Capacity: uint64(o.rows), Timeout: o.timeout, NullTTL: nullTTL,
+		Settle: -1, // nobody writes meanwhile; and the filter is full, so as wrong as it may be
 		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {

@@ -76,10 +76,21 @@ func (r *result) findings() []string {
 			c.Name, first.P99, first.Share, last.P99, last.Share, last.P99/first.P99)
 		if c.Filter && last.Predicted > 0 {
 			text += fmt.Sprintf("; lookups of absent products: %d, %.2f times the predicted", last.Absent, float64(last.Absent)/last.Predicted)
+			absent, predicted := c.absent()
+			text += fmt.Sprintf(" (in all steps %d, %.2f times)", absent, float64(absent)/predicted)
 		}
 		found = append(found, text+fmt.Sprintf("; the generator itself was late by %.2f ms (p99 of the worst step)", c.lag()))
 	}
 	return found
+}
+
+// absent sums up the lookups of absent products.
+func (c *curve) absent() (lookups uint64, predicted float64) {
+	for _, p := range c.Points {
+		lookups += p.Absent
+		predicted += p.Predicted
+	}
+	return lookups, predicted
 }
 
 // lag is how late the generator was in the worst step.
