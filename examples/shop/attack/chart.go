@@ -53,6 +53,9 @@ func (r *result) writeChart(out io.Writer) error {
 		return err
 	}
 	lookups.Title.Text = fmt.Sprintf("%s requests/s in all, %s products, %s", grouped(r.Rate), grouped(r.Rows), r.Database)
+	if r.RTT > 0 {
+		lookups.Title.Text += fmt.Sprintf(", %g ms away", r.RTT)
+	}
 	lookups.Title.Padding = vg.Points(8)
 	lookups.Y.Min = 0
 	lookups.Y.Tick.Marker = plot.TickerFunc(linearTicks)

@@ -21,6 +21,7 @@ type result struct {
 	Database string  `json:"database"`
 	Redis    string  `json:"redis"`
 	Conns    int     `json:"database_connections"`
+	RTT      float64 `json:"added_database_round_trip_ms"`
 	Rate     int     `json:"requests_per_second"`
 	StepSecs float64 `json:"seconds_per_step"`
 	Zipf     float64 `json:"zipf_exponent"`
@@ -56,7 +57,7 @@ type point struct {
 
 // measure runs all ways, each on a shop of its own.
 func measure(ctx context.Context, o options, out io.Writer) (*result, error) {
-	r := &result{Rows: o.rows, Conns: o.conns, Rate: o.rate, StepSecs: o.step.Seconds(), Zipf: o.zipf,
+	r := &result{Rows: o.rows, Conns: o.conns, RTT: ms(o.rtt), Rate: o.rate, StepSecs: o.step.Seconds(), Zipf: o.zipf,
 		Timeout: ms(2 * o.timeout), CPUs: runtime.NumCPU(), Seed: o.seed}
 	fmt.Fprintf(out, "%d requests/s, %v per attack share, seed %d\n", o.rate, o.step, o.seed)
 	keepSQLite, err := o.prepare(ctx, out, r)
@@ -77,7 +78,7 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // prepare makes the rows, once for all ways. done ends what was made for them.
 func (o *options) prepare(ctx context.Context, out io.Writer, r *result) (done func() error, err error) {
-	db, err := shop.OpenDatabase(ctx, o.dsn, o.conns)
+	db, err := shop.OpenDatabase(ctx, o.dsn, o.conns, o.rtt)
 	if err != nil {
 		return nil, err
 	}
@@ -123,9 +124,9 @@ func (o *options) measureWay(ctx context.Context, w *way, out io.Writer, r *resu
 	c = curve{Name: w.name, About: w.about, Filter: w.filter}
 	prefix := fmt.Sprintf("attack:%08x:", rand.Uint32())
 	s, err := shop.Open(ctx, shop.Config{
-		DSN: o.dsn, Redis: o.redis, Conns: o.conns, Prefix: prefix,
-		Capacity: uint64(o.rows) * 5 / 4, Timeout: o.timeout, NullTTL: nullTTL,
-		Settle: -1, // nobody writes meanwhile
+		DSN: o.dsn, Redis: o.redis, Conns: o.conns, RTT: o.rtt, Prefix: prefix,
+		Capacity: uint64(o.rows), Timeout: o.timeout, NullTTL: nullTTL,
+		Settle: -1, // nobody writes meanwhile; and the filter is full, so as wrong as it may be
 		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {

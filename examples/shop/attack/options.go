@@ -14,6 +14,7 @@ type options struct {
 	dsn, redis string
 	rows       int
 	conns      int
+	rtt        time.Duration
 	rate       int // requests per second
 	shares     []int
 	step, warm time.Duration
@@ -39,6 +40,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	flags.StringVar(&o.redis, "redis", os.Getenv("SHOP_REDIS"), "`host:port` or redis:// URL; also $SHOP_REDIS. Keys begin with \"attack:\", and go at the end. Empty: embedded (miniredis)")
 	flags.IntVar(&o.rows, "rows", 20_000, "products in the database")
 	flags.IntVar(&o.conns, "conns", 8, "database connections of the shop")
+	flags.DurationVar(&o.rtt, "db-rtt", 0, "added to each round trip to the database, as if it were on another machine")
 	flags.IntVar(&o.rate, "rate", 400, "requests per second in all, real and attack")
 	flags.StringVar(&shares, "shares", "0,25,50,75,90,95", "attack shares to measure, percent, ascending")
 	flags.DurationVar(&o.step, "step", 1500*time.Millisecond, "how long each share is measured")

@@ -11,9 +11,13 @@ import (
 )
 
 func (r *result) setup() string {
-	return fmt.Sprintf("%s products in %s, a pool of %d connections; Redis: %s; generator, shop and servers on %d CPUs.\n"+
+	far := ""
+	if r.RTT > 0 {
+		far = fmt.Sprintf(" (made to look far away: %g ms are added to each round trip)", r.RTT)
+	}
+	return fmt.Sprintf("%s products in %s%s, a pool of %d connections; Redis: %s; generator, shop and servers on %d CPUs.\n"+
 		"%s requests/s for %g s at each attack share; real products by a Zipf distribution (exponent %g); seed %d.\n",
-		grouped(r.Rows), r.Database, r.Conns, r.Redis, r.CPUs, grouped(r.Rate), r.StepSecs, r.Zipf, r.Seed)
+		grouped(r.Rows), r.Database, far, r.Conns, r.Redis, r.CPUs, grouped(r.Rate), r.StepSecs, r.Zipf, r.Seed)
 }
 
 // legend explains the columns of the table.
@@ -72,10 +76,21 @@ func (r *result) findings() []string {
 			c.Name, first.P99, first.Share, last.P99, last.Share, last.P99/first.P99)
 		if c.Filter && last.Predicted > 0 {
 			text += fmt.Sprintf("; lookups of absent products: %d, %.2f times the predicted", last.Absent, float64(last.Absent)/last.Predicted)
+			absent, predicted := c.absent()
+			text += fmt.Sprintf(" (in all steps %d, %.2f times)", absent, float64(absent)/predicted)
 		}
 		found = append(found, text+fmt.Sprintf("; the generator itself was late by %.2f ms (p99 of the worst step)", c.lag()))
 	}
 	return found
+}
+
+// absent sums up the lookups of absent products.
+func (c *curve) absent() (lookups uint64, predicted float64) {
+	for _, p := range c.Points {
+		lookups += p.Absent
+		predicted += p.Predicted
+	}
+	return lookups, predicted
 }
 
 // lag is how late the generator was in the worst step.

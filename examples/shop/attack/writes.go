@@ -75,7 +75,18 @@ func (t *target) send(ctx context.Context, method, path string, body []byte) (co
 }
 
 // removeKeys removes what a way has left in Redis: its filter, values and nulls.
+// After a way that collapsed the first tries may fail.
 func removeKeys(ctx context.Context, rdb *redis.Client, prefix string) error {
+	for {
+		err := tryRemoveKeys(ctx, rdb, prefix)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+func tryRemoveKeys(ctx context.Context, rdb *redis.Client, prefix string) error {
 	keys := rdb.Scan(ctx, 0, prefix+"*", 1000).Iterator()
 	var batch []string
 	flush := func() error {

@@ -80,10 +80,14 @@ func (d dialect) bind(statement string) string {
 
 // OpenDatabase connects to mysql://…, postgres://… or sqlite:path, with at most
 // conns connections at once. Where dsn is empty it makes a SQLite database in a
-// folder of its own, which goes when it is closed. Missing tables are made.
-func OpenDatabase(ctx context.Context, dsn string, conns int) (*Database, error) {
+// folder of its own, which goes when it is closed. Missing tables are made. A
+// server is made to look rtt farther away than it is.
+func OpenDatabase(ctx context.Context, dsn string, conns int, rtt time.Duration) (*Database, error) {
 	if conns < 1 {
 		return nil, fmt.Errorf("%d database connections: want at least 1", conns)
+	}
+	if rtt < 0 {
+		return nil, fmt.Errorf("round trip of %v to the database: want 0 or more", rtt)
 	}
 	remove := func() error { return nil }
 	where := ""
@@ -95,7 +99,7 @@ func OpenDatabase(ctx context.Context, dsn string, conns int) (*Database, error)
 		remove = func() error { return os.RemoveAll(dir) }
 		dsn, where = "sqlite:"+filepath.Join(dir, "shop.sqlite"), "SQLite, generated"
 	}
-	db, err := connect(dsn)
+	db, err := connect(dsn, rtt)
 	if err != nil {
 		return nil, errors.Join(err, remove())
 	}
@@ -120,20 +124,23 @@ func OpenDatabase(ctx context.Context, dsn string, conns int) (*Database, error)
 // Close closes the connections, and removes a generated database.
 func (db *Database) Close() error { return errors.Join(db.DB.Close(), db.remove()) }
 
-func connect(dsn string) (*Database, error) {
+func connect(dsn string, rtt time.Duration) (*Database, error) {
 	switch scheme, rest, _ := strings.Cut(dsn, ":"); scheme {
 	case "mysql":
-		return connectMySQL(dsn)
+		return connectMySQL(dsn, rtt)
 	case "postgres", "postgresql":
-		return connectPostgres(dsn)
+		return connectPostgres(dsn, rtt)
 	case "sqlite":
+		if rtt > 0 {
+			return nil, errors.New("SQLite is in this process: no round trip can be added")
+		}
 		return connectSQLite(rest)
 	}
 	return nil, errors.New("-dsn: want mysql://…, postgres://… or sqlite:path") // and not a word of it, there may be a password
 }
 
 // connectMySQL takes the driver's parameters after the question mark.
-func connectMySQL(dsn string) (*Database, error) {
+func connectMySQL(dsn string, rtt time.Duration) (*Database, error) {
 	u, err := url.Parse(dsn)
 	if bad := (*url.Error)(nil); errors.As(err, &bad) {
 		err = bad.Err // the whole one repeats the URL, password and all
@@ -150,6 +157,7 @@ func connectMySQL(dsn string) (*Database, error) {
 	cfg.Net, cfg.Addr, cfg.DBName = "tcp", hostPort(u, "3306"), strings.TrimPrefix(u.Path, "/")
 	cfg.InterpolateParams = true // else each query is a round trip to prepare it and one to run it
 	cfg.ClientFoundRows = true   // an UPDATE that changes nothing has found its row all the same
+	cfg.DialFunc = distant(rtt, new(net.Dialer).DialContext)
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("-dsn: %w", err)
@@ -168,11 +176,12 @@ func hostPort(u *url.URL, port string) string {
 	return net.JoinHostPort(host, port)
 }
 
-func connectPostgres(dsn string) (*Database, error) {
+func connectPostgres(dsn string, rtt time.Duration) (*Database, error) {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("-dsn: %w", err) // pgx hides the password
 	}
+	cfg.DialFunc = distant(rtt, cfg.DialFunc)
 	where := fmt.Sprintf("PostgreSQL at %s:%d", cfg.Host, cfg.Port)
 	return &Database{DB: stdlib.OpenDB(*cfg), dialect: postgresDialect, Where: where}, nil
 }

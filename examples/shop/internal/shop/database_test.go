@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -26,7 +27,7 @@ func TestSeededIDs(t *testing.T) {
 
 // More rows than a page, and than a statement inserts.
 func TestIDsOfManyPages(t *testing.T) {
-	db, err := OpenDatabase(t.Context(), "", 2)
+	db, err := OpenDatabase(t.Context(), "", 2, 0)
 	require.NoError(t, err)
 	const n = 2*pageRows + 1
 	told := 0
@@ -68,6 +69,8 @@ func TestRefused(t *testing.T) {
 		"Postgres": {Config{DSN: "postgres://u:s3cret@127.0.0.1:1/d"}, "-dsn: no answer from PostgreSQL at 127.0.0.1:1"},
 		"Redis":    {Config{Redis: "redis://u:s3cret@h:port"}, "-redis: invalid port"},
 		"conns":    {Config{Conns: -1}, "-1 database connections: want at least 1"},
+		"far":      {Config{RTT: time.Millisecond}, "SQLite is in this process: no round trip can be added"},
+		"near":     {Config{RTT: -1}, "round trip of -1ns to the database: want 0 or more"},
 		"seed":     {Config{Seed: -1}, "-seed -1: want 0 or more"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -17,7 +18,7 @@ func TestServers(t *testing.T) {
 			if dsn == "" {
 				t.Skipf("%s names no server", variable)
 			}
-			db, err := OpenDatabase(t.Context(), dsn, 1)
+			db, err := OpenDatabase(t.Context(), dsn, 1, 0)
 			require.NoError(t, err)
 			defer db.Close()
 			n, err := db.Count(t.Context())
@@ -33,6 +34,13 @@ func TestServers(t *testing.T) {
 				b := newBed(t, func(c *Config) { c.DSN = dsn })
 				require.NoError(t, b.warm(t.Context()))
 				lifeOfAProduct(t, b)
+			})
+			t.Run("far away", func(t *testing.T) {
+				b := newBed(t, func(c *Config) { c.DSN = dsn; c.RTT = 20 * time.Millisecond })
+				began := time.Now()
+				_, err := b.DB.Lookup(t.Context(), "8")
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, time.Since(began), 4*b.cfg.RTT, "BEGIN, two queries, COMMIT")
 			})
 		})
 	}

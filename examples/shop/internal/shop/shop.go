@@ -21,6 +21,7 @@ import (
 type Config struct {
 	DSN      string        // database, see [OpenDatabase]. Empty: an embedded SQLite
 	Conns    int           // connections to it at once. 0: 8
+	RTT      time.Duration // added to each round trip to the database, to try out one that is far away
 	Redis    string        // host:port or redis:// URL. Empty: an embedded one (miniredis)
 	Prefix   string        // of all keys in Redis. Empty: "shop:"
 	Seed     int           // products to make if there are none
@@ -63,7 +64,7 @@ func Open(ctx context.Context, cfg Config) (_ *Shop, err error) {
 			err = errors.Join(err, s.Close(ctx))
 		}
 	}()
-	if s.DB, err = OpenDatabase(ctx, cfg.DSN, cfg.Conns); err != nil {
+	if s.DB, err = OpenDatabase(ctx, cfg.DSN, cfg.Conns, cfg.RTT); err != nil {
 		return nil, err
 	}
 	if err := s.seed(ctx); err != nil {
