@@ -149,13 +149,13 @@ func guardTables(s *section) []table {
 }
 
 func localTables(s *section) []table {
-	t := table{name: "local", header: []string{"", "look-up, ns", "over " + namePeer, "allocations", "add, ns"},
+	t := table{name: "local", header: []string{"", "look-up, ns", "over " + namePeer, "allocations", "add, ns", "over " + namePeer},
 		note: fmt.Sprintf("%s items at 1 %% in this process, look-ups of items that are there, so all k bits are read.", s.Setting["items"])}
-	base := s.find(namePeer, "", "look-up")
+	base, baseAdd := s.find(namePeer, "", "look-up"), s.find(namePeer, "", "add")
 	for _, subject := range s.subjects() {
-		r := s.find(subject, "", "look-up")
+		r, add := s.find(subject, "", "look-up"), s.find(subject, "", "add")
 		t.rows = append(t.rows, []string{subject, withSpread(r), times(r, base),
-			plain(s.find(subject, "", "allocations")), plain(s.find(subject, "", "add"))})
+			plain(s.find(subject, "", "allocations")), plain(add), times(add, baseAdd)})
 	}
 	return []table{t}
 }
