@@ -265,10 +265,19 @@ func (f *memoryFilter) bitsSet() uint64 {
 	return set - f.geom.tagBits()
 }
 
-// add sets the bits of item and reports whether one was new.
+// add sets the bits of item and reports whether one was new. It looks at all of them
+// first: unlike locked writes, loads wait for memory side by side.
 func (f *memoryFilter) add(item string) (added bool) {
 	var few [maxHashes]uint64
-	for _, bit := range f.geom.appendPositions(few[:0], item) {
+	positions := f.geom.appendPositions(few[:0], item)
+	all := uint64(1)
+	for _, bit := range positions {
+		all &= atomic.LoadUint64(&f.words[bit>>6]) << (bit & 63) >> 63
+	}
+	if all == 1 {
+		return false
+	}
+	for _, bit := range positions {
 		mask := uint64(1) << 63 >> (bit & 63)
 		if atomic.OrUint64(&f.words[bit>>6], mask)&mask == 0 {
 			added = true

@@ -119,6 +119,23 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
+func BenchmarkMemoryAdd(b *testing.B) {
+	ctx := context.Background()
+	for _, layout := range layouts() {
+		b.Run(layout.String(), func(b *testing.B) {
+			f := benchFilter(b, bloom.NewMemory(), layout, 10_000_000)
+			items := make([]string, 1<<16)
+			for i := range items {
+				items[i] = "m" + strconv.Itoa(i*7919)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				must(b, f.Add, ctx, items[i&0xffff])
+			}
+		})
+	}
+}
+
 func BenchmarkHashing(b *testing.B) {
 	for _, layout := range layouts() {
 		b.Run(layout.String(), func(b *testing.B) {

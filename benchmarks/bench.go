@@ -64,7 +64,7 @@ func full() scale {
 		rounds: 5, items: 1_000_000, ops: 2000, window: 300 * time.Millisecond,
 		callers: []int{1, 16, 128, 1024}, batches: []int{1, 10, 100, 1000, 10_000},
 		sizes: []uint64{1e4, 1e5, 1e6, 1e7, 1e8}, rates: []float64{1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6},
-		loaded: 4_500_000, local: 10_000_000, capacity: 200_000, looks: 20_000_000,
+		loaded: 4_500_000, local: 10_000_000, capacity: 200_000, looks: 10_000_000,
 	}
 }
 
@@ -106,7 +106,10 @@ func newBench(ctx context.Context, o options, sc scale, out io.Writer) (*bench, 
 			b.close()
 			return nil, fmt.Errorf("the server with RedisBloom: %w", err)
 		}
-		b.closes = append(b.closes, func() { _ = other.rdb.Close() })
+		b.closes = append(b.closes, func() {
+			other.sweep(b.prefix)
+			_ = other.rdb.Close()
+		})
 		if !other.hasModule(ctx) {
 			b.close()
 			return nil, fmt.Errorf("the server at %s does not know BF.EXISTS: want one with RedisBloom", o.moduleAddr)

@@ -68,19 +68,13 @@ func delayName(d time.Duration) string {
 }
 
 func (b *bench) measureDelay(ctx context.Context, s *section, d dataset, delay time.Duration) error {
-	px, err := newProxy(b.local.addr, delay/2)
+	net, err := b.network(delay)
 	if err != nil {
 		return err
 	}
-	b.closes = append(b.closes, px.close) // go-zero keeps its connections for ever
-	via, ops := b.plain(), b.sc.ops/4
+	via, ops := net.rig, b.sc.ops/4
 	if delay > 0 {
 		ops = max(10, int(float64(ops)*float64(100*time.Microsecond)/float64(delay)))
-		var closeVia func()
-		if via, closeVia, err = b.through(px); err != nil {
-			return err
-		}
-		defer closeVia()
 	}
 	all, closeAll, err := b.guards(via, d, delayName(delay))
 	defer closeAll()
@@ -115,7 +109,7 @@ func (b *bench) measureDelay(ctx context.Context, s *section, d dataset, delay t
 			return err
 		}
 		for _, g := range all {
-			if err := g.countTrips(ctx, s, px, what, circumstance, delay); err != nil {
+			if err := g.countTrips(ctx, s, net, what, circumstance, delay); err != nil {
 				return err
 			}
 		}
@@ -124,16 +118,16 @@ func (b *bench) measureDelay(ctx context.Context, s *section, d dataset, delay t
 }
 
 // countTrips counts round trips and loads, where the proxy sees them.
-func (g *guarded) countTrips(ctx context.Context, s *section, px *proxy, what, circumstance string, delay time.Duration) error {
+func (g *guarded) countTrips(ctx context.Context, s *section, net *network, what, circumstance string, delay time.Duration) error {
 	const calls = 20
-	trips, loads := px.trips.Load(), g.loads.Load()
+	trips, loads := net.trips(), g.loads.Load()
 	for i := range calls {
 		if err := g.ask(ctx, what, i); err != nil {
 			return err
 		}
 	}
 	if delay > 0 {
-		s.record(g.name, circumstance, 0, "round trips", "", float64(px.trips.Load()-trips)/calls)
+		s.record(g.name, circumstance, 0, "round trips", "", float64(net.trips()-trips)/calls)
 	}
 	s.record(g.name, circumstance, 0, "loads", "", float64(g.loads.Load()-loads)/calls)
 	return nil
@@ -161,16 +155,44 @@ func (g *guarded) ask(ctx context.Context, what string, i int) error {
 	return err
 }
 
-// through is a rig whose every byte goes through px.
-func (b *bench) through(px *proxy) (rig, func(), error) {
-	rdb := redis.NewClient(&redis.Options{Addr: px.addr(), ContextTimeoutEnabled: true})
-	r := rig{rdb: rdb}
-	if b.module == b.local {
-		r.module = rdb
+// A network is a rig whose every byte comes late; of no delay, one without proxies.
+type network struct {
+	rig     rig
+	proxies []*proxy
+}
+
+func (b *bench) network(delay time.Duration) (*network, error) {
+	if delay == 0 {
+		return &network{rig: b.plain()}, nil
 	}
-	var err error
-	r.zero, err = goZeroClient(px.addr())
-	return r, func() { _ = rdb.Close() }, err
+	n := new(network)
+	for _, h := range b.hosts() {
+		px, err := newProxy(h.addr, delay/2)
+		if err != nil {
+			return nil, err
+		}
+		rdb := redis.NewClient(&redis.Options{Addr: px.addr(), ContextTimeoutEnabled: true})
+		// At the end of all, since go-zero keeps its connections for ever.
+		b.closes = append(b.closes, px.close, func() { _ = rdb.Close() })
+		n.proxies = append(n.proxies, px)
+		if h == b.module {
+			n.rig.module = rdb
+		}
+		if h == b.local {
+			n.rig.rdb = rdb
+			if n.rig.zero, err = goZeroClient(px.addr()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return n, nil
+}
+
+func (n *network) trips() (total int64) {
+	for _, px := range n.proxies {
+		total += px.trips.Load()
+	}
+	return total
 }
 
 // storeGuarded puts rows and ghosts into the filters, for once and all guards.

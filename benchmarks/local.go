@@ -12,53 +12,39 @@ import (
 
 const namePeer = "bits-and-blooms/bloom/v3"
 
-// measureLocal compares filters in this process, all of them full to capacity.
+// A local is a filter in this process.
+type local struct {
+	name   string
+	add    func(item string) error
+	exists func(item string, raw []byte)
+}
+
+// measureLocal compares filters in this process: adds while they are filled to
+// capacity, part by part in turn, and then look-ups.
 func measureLocal(ctx context.Context, b *bench, s *section) error {
 	n := b.sc.local
 	s.Setting["items"] = fmt.Sprint(n)
-	type local struct {
-		name   string
-		exists func(i int) // of the i-th look-up
+	all, err := locals(ctx, n)
+	if err != nil {
+		return err
+	}
+	part := n / b.sc.rounds
+	for round := range b.sc.rounds {
+		for i := range all {
+			x := all[(i+round)%len(all)]
+			took, err := x.fill(ctx, round*part, (round+1)*part)
+			if err != nil {
+				return err
+			}
+			s.record(x.name, "", 0, "add", "ns", float64(took.Nanoseconds())/float64(part))
+		}
 	}
 	look := make([]string, 1<<16)
 	raw := make([][]byte, len(look))
 	for i := range look {
-		look[i] = itemName(int(uint64(i) * 2654435761 % uint64(n)))
+		look[i] = itemName(int(uint64(i) * 2654435761 % uint64(part*b.sc.rounds)))
 		raw[i] = []byte(look[i])
 	}
-	var all []local
-	for _, x := range []struct {
-		name   string
-		layout bloom.Layout
-	}{{"Memory, Classic", bloom.Classic}, {"Memory, Blocked", bloom.Blocked}} {
-		f, err := bloom.New(bloom.NewMemory(), bloom.Config{Capacity: uint64(n), Layout: x.layout})
-		if err != nil {
-			return err
-		}
-		if err := f.CreateEmpty(ctx); err != nil {
-			return err
-		}
-		took, err := timeChunks(n, func(item string) error {
-			_, err := f.Add(ctx, item)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		s.record(x.name, "", 0, "add", "ns", float64(took.Nanoseconds())/float64(n))
-		all = append(all, local{x.name, func(i int) { _, _ = f.Exists(ctx, look[i]) }})
-	}
-	f := peer.NewWithEstimates(uint(n), 0.01)
-	took, err := timeChunks(n, func(item string) error {
-		f.AddString(item)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	s.record(namePeer, "", 0, "add", "ns", float64(took.Nanoseconds())/float64(n))
-	all = append(all, local{namePeer, func(i int) { f.Test(raw[i]) }})
-
 	const calls = 1 << 19
 	return inTurn(ctx, b.sc.rounds, all, func(x local) error {
 		settle()
@@ -66,7 +52,7 @@ func measureLocal(ctx context.Context, b *bench, s *section) error {
 		runtime.ReadMemStats(&before)
 		began := time.Now()
 		for i := range calls {
-			x.exists(i & (1<<16 - 1))
+			x.exists(look[i&(1<<16-1)], raw[i&(1<<16-1)])
 		}
 		took := time.Since(began)
 		runtime.ReadMemStats(&after)
@@ -76,18 +62,48 @@ func measureLocal(ctx context.Context, b *bench, s *section) error {
 	})
 }
 
-// timeChunks calls add with the first n items and returns what that took, without the
-// making of the items.
-func timeChunks(n int, add func(item string) error) (took time.Duration, err error) {
-	err = inChunks(n, func(items []string) error {
+// locals are empty filters for n items at 1 %.
+func locals(ctx context.Context, n int) (all []local, err error) {
+	for _, x := range []struct {
+		name   string
+		layout bloom.Layout
+	}{{"Memory, Classic", bloom.Classic}, {"Memory, Blocked", bloom.Blocked}} {
+		f, err := bloom.New(bloom.NewMemory(), bloom.Config{Capacity: uint64(n), Layout: x.layout})
+		if err != nil {
+			return nil, err
+		}
+		if err := f.CreateEmpty(ctx); err != nil {
+			return nil, err
+		}
+		all = append(all, local{
+			name:   x.name,
+			add:    func(item string) error { _, err := f.Add(ctx, item); return err },
+			exists: func(item string, _ []byte) { _, _ = f.Exists(ctx, item) },
+		})
+	}
+	f := peer.NewWithEstimates(uint(n), 0.01)
+	return append(all, local{
+		name:   namePeer,
+		add:    func(item string) error { f.AddString(item); return nil },
+		exists: func(_ string, raw []byte) { f.Test(raw) }, // TestString would copy
+	}), nil
+}
+
+// fill adds the items from…to and returns what that took, without the making of them.
+func (x local) fill(ctx context.Context, from, to int) (took time.Duration, err error) {
+	items := make([]string, 0, 10_000)
+	for from < to && ctx.Err() == nil {
+		items = items[:0]
+		for ; from < to && len(items) < cap(items); from++ {
+			items = append(items, itemName(from))
+		}
 		began := time.Now()
 		for _, item := range items {
-			if err := add(item); err != nil {
-				return err
+			if err := x.add(item); err != nil {
+				return took, err
 			}
 		}
 		took += time.Since(began)
-		return nil
-	})
-	return took, err
+	}
+	return took, ctx.Err()
 }

@@ -60,12 +60,7 @@ func batchTables(s *section) []table {
 	gets := s.find(nameGet, batchOf(1000), "server CPU")
 	t := table{name: "batch-items", title: "One item", header: []string{"", "bytes in Redis", "with the allocator's rounding", "sent + received, bytes, single", "in a batch of 1000", "round trips, single", "for 1000", "server CPU in a batch of 1000, over GET"}}
 	for _, subject := range s.subjects() {
-		cell := func(c, metric string) string {
-			if r := s.find(subject, c, metric); r != nil {
-				return plain(r)
-			}
-			return "-"
-		}
+		cell := func(c, metric string) string { return plain(s.find(subject, c, metric)) }
 		both := func(c string) string {
 			return strings.ReplaceAll(cell(c, "bytes sent")+" + "+cell(c, "bytes received"), "- + -", "-")
 		}
@@ -116,12 +111,7 @@ func loadTables(s *section) []table {
 		note: fmt.Sprintf("A `Rebuild` reads %s items into a new filter for a ninth more, at 1 %%, and publishes it; the others add for %s to a filter of that size. The GETs are another client's, on its own connection; what they cost is in the server CPU too.", s.Setting["items of a Rebuild"], strings.TrimPrefix(s.Setting["items by adds"], "as many as come in "))}
 	idle := s.find(nameIdle, "", "GET p99 meanwhile")
 	for _, subject := range s.subjects() {
-		cell := func(metric string) string {
-			if r := s.find(subject, "", metric); r != nil {
-				return plain(r)
-			}
-			return "-"
-		}
+		cell := func(metric string) string { return plain(s.find(subject, "", metric)) }
 		p99 := s.find(subject, "", "GET p99 meanwhile")
 		t.rows = append(t.rows, []string{subject, cell("items"), cell("took"), cell("server CPU"), cell("GET p50 meanwhile"), plain(p99), times(p99, idle), cell("GET worst meanwhile")})
 	}
@@ -150,13 +140,7 @@ func guardTables(s *section) []table {
 				cells = append(cells, plain(s.find(subject, what+", "+delayName(d), "p50")))
 			}
 			cells = append(cells, times(s.find(subject, what+", "+delayName(0), "p50"), base))
-			for _, metric := range []string{"round trips", "loads"} {
-				if r := s.find(subject, last, metric); r != nil {
-					cells = append(cells, plain(r))
-				} else {
-					cells = append(cells, "-")
-				}
-			}
+			cells = append(cells, plain(s.find(subject, last, "round trips")), plain(s.find(subject, last, "loads")))
 			t.rows = append(t.rows, cells)
 		}
 		all = append(all, t)
@@ -165,28 +149,26 @@ func guardTables(s *section) []table {
 }
 
 func localTables(s *section) []table {
-	t := table{name: "local", header: []string{"", "look-up, ns", "over " + namePeer, "allocations", "add, ns"},
+	t := table{name: "local", header: []string{"", "look-up, ns", "over " + namePeer, "allocations", "add, ns", "over " + namePeer},
 		note: fmt.Sprintf("%s items at 1 %% in this process, look-ups of items that are there, so all k bits are read.", s.Setting["items"])}
-	base := s.find(namePeer, "", "look-up")
+	base, baseAdd := s.find(namePeer, "", "look-up"), s.find(namePeer, "", "add")
 	for _, subject := range s.subjects() {
-		r := s.find(subject, "", "look-up")
+		r, add := s.find(subject, "", "look-up"), s.find(subject, "", "add")
 		t.rows = append(t.rows, []string{subject, withSpread(r), times(r, base),
-			plain(s.find(subject, "", "allocations")), plain(s.find(subject, "", "add"))})
+			plain(s.find(subject, "", "allocations")), plain(add), times(add, baseAdd)})
 	}
 	return []table{t}
 }
 
 func accuracyTables(s *section) []table {
-	what := table{name: "accuracy-fill", title: "What a filter for 1 % really does", header: []string{"filled to", "predicted, Classic", "Classic", "Blocked", nameModule, nameScaling}}
+	what := table{name: "accuracy-fill", title: "What a filter for 1 % really does", header: []string{"filled to", "Classic, predicted", "Classic", "Blocked, predicted", "Blocked", nameModule, nameScaling}}
 	for _, fill := range []string{"0.5", "0.8", "1", "1.5", "2"} {
 		c := "p = 0.01, filled to " + fill
 		cells := []string{fill + " × capacity"}
-		if r := s.find("Classic", c, "predicted rate"); r != nil {
-			cells = append(cells, percent(r.Values[0]))
-		} else {
-			cells = append(cells, "-")
-		}
 		for _, subject := range []string{"Classic", "Blocked", nameModule, nameScaling} {
+			if r := s.find(subject, c, "predicted rate"); r != nil && (subject == "Classic" || subject == "Blocked") {
+				cells = append(cells, percent(r.Values[0]))
+			}
 			r := s.find(subject, c, "measured rate")
 			switch {
 			case r != nil:

@@ -125,3 +125,12 @@ func (h *host) memory(ctx context.Context, key string) (used, size float64, err 
 	}
 	return used, size, nil
 }
+
+// sweep removes the keys that begin with prefix, from a server that stays: those of caches.
+func (h *host) sweep(prefix string) {
+	ctx := context.Background()
+	keys := h.rdb.Scan(ctx, 0, prefix+"*", 1000).Iterator()
+	for keys.Next(ctx) {
+		_ = h.rdb.Unlink(ctx, keys.Val()).Err()
+	}
+}

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 
 	"github.com/bloomguard/bloom"
 	"github.com/redis/go-redis/v9"
@@ -168,8 +168,8 @@ func inPipelines(items []string, do func(chunk []string) error) error {
 }
 
 // itemName is the i-th item that is stored; absentName one that is not.
-func itemName(i int) string   { return fmt.Sprintf("item:%d", i) }
-func absentName(i int) string { return fmt.Sprintf("none:%d", i) }
+func itemName(i int) string   { return "item:" + strconv.Itoa(i) }
+func absentName(i int) string { return "none:" + strconv.Itoa(i) }
 
 // probes are look-ups, every second one of an item that is stored.
 func probes(n, stored int) []string {

@@ -106,10 +106,18 @@ func (s *section) cases(metric string) (names []string) {
 }
 
 // plain shows a median.
-func plain(r *row) string { return number(r.spread().median) }
+func plain(r *row) string {
+	if r == nil {
+		return "-"
+	}
+	return number(r.spread().median)
+}
 
 // withSpread shows a median with the least and greatest round.
 func withSpread(r *row) string {
+	if r == nil {
+		return "-"
+	}
 	x := r.spread()
 	if len(r.Values) == 1 {
 		return number(x.median)
