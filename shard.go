@@ -109,19 +109,17 @@ func (b *RedisBloom) keyed(key hashKey) Backend { return b.placed(keyedPlace(key
 func (b *RedisBloom) mostItems(Config) float64 { return maxModuleCapacity - sentinelCount }
 
 func (b *RedisBloom) look(ctx context.Context) (s shardState, err error) {
-	staged := redis.NewIntCmd(ctx, "exists", b.next)
-	purpose := redis.NewStringCmd(ctx, "hget", b.build, "next purpose")
-	if err := b.conn.do(ctx, staged, purpose); err != nil {
+	// The state lives as long as staging, and one command reads both of its fields.
+	next := redis.NewSliceCmd(ctx, "hmget", b.build, "token", "next purpose")
+	if err := b.conn.do(ctx, next); err != nil {
 		return s, err
 	}
-	if err := staged.Err(); err != nil {
-		return s, err
-	}
-	if err := purpose.Err(); err != nil && err != redis.Nil {
+	if err := next.Err(); err != nil {
 		return s, fmt.Errorf("%q: %w", b.build, b.keyError(err))
 	}
-	s.staging = staged.Val() > 0
-	s.creating = s.staging && purpose.Val() == moduleEmpty
+	if v := next.Val(); len(v) == 2 && v[0] != nil {
+		s.staging, s.creating = true, v[1] == moduleEmpty
+	}
 	state, err := b.state(ctx)
 	switch {
 	case err != nil:
