@@ -223,17 +223,17 @@ func isCorrupt(err error) bool { return errors.Is(err, ErrCorrupt) }
 
 // Info describes a stored filter.
 type Info struct {
-	Backend string // "bitmap" or "memory"
-	Params  Params // as stored
+	Backend string // "bitmap", "redisbloom", "memory" or "sharded"
+	Params  Params // as stored; of shards what they are together
 	// Items is the number of distinct items, estimated from the bits: within a
 	// fraction of a percent up to capacity, above [Params.Capacity] once there
 	// are more. With every bit set, which tells nothing, it is twice the capacity.
 	Items      uint64
 	Fill       float64   // bits set / Params.Bits
 	FPRate     float64   // as of now, predicted from Items
-	Bytes      uint64    // length of the string
-	Shards     int       // 1
-	SubFilters int       // 1
+	Bytes      uint64    // that the server keeps
+	Shards     int       // 1 unless it is sharded
+	SubFilters int       // one a shard; more where a RedisBloom filter has outgrown its capacity
 	Generation uint64    // grows by one with every rebuild or reset
 	Created    time.Time // when this generation was made, by the server's clock
 }

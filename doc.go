@@ -4,7 +4,8 @@
 // A [Filter] answers for a set of items that any number of processes share: a
 // false from [Filter.Exists] is certain, a true is wrong at the rate that the
 // filter was sized for. Its bits live in a [Backend]: [Bitmap] is one native
-// Redis string, [Memory] the same bytes in this process. A [Guard] answers lookups
+// Redis string, [Memory] the same bytes in this process, [RedisBloom] a filter of
+// that module, [Sharded] several of these for what one is too small for. A [Guard] answers lookups
 // by id from a cache, lets the filter reject the ids that cannot exist, and loads
 // the rest from the database, once for all who ask.
 //
@@ -45,6 +46,9 @@
 //
 // to create, reset and drop also +setrange +set +del +exists +time +pexpire, and
 // +bitcount for [Filter.Info].
+//
+// A [Sharded] filter has these keys for each shard. [ShardKeys] names shards so that
+// they spread over the slots of a cluster: "orders:0/8:0", "orders:1/8:2" and so on.
 //
 // # Concurrency
 //

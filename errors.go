@@ -25,7 +25,8 @@ var (
 	ErrCorrupt = errors.New("not a whole filter")
 
 	// ErrParamsMismatch says that CreateEmpty found a filter that is smaller or
-	// looser than Config asks for, or of another layout.
+	// looser than Config asks for, or of another layout; or any call another shard
+	// than it looked for: of another number or order of shards.
 	ErrParamsMismatch = errors.New("stored filter does not satisfy the configuration")
 
 	// ErrRebuilding says that a rebuild of the filter is under way, which the

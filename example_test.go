@@ -276,3 +276,34 @@ func ExampleMemory_WriteTo() {
 
 	// Output: [true true true] <nil>
 }
+
+// One filter over eight keys, which in a cluster lie on all of its primaries.
+func ExampleNewSharded() {
+	rdb, stop := testClient()
+	defer stop()
+	ctx := context.Background()
+
+	var shards []bloom.Backend
+	for _, key := range bloom.ShardKeys("orders", 8) { // spread evenly over the slots of a cluster
+		shards = append(shards, bloom.NewBitmap(rdb, key))
+	}
+	filter, err := bloom.New(bloom.NewSharded(shards...), bloom.Config{Capacity: 1_000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := filter.CreateEmpty(ctx); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := filter.AddMulti(ctx, []string{"order-1", "order-2"}); err != nil {
+		log.Fatal(err)
+	}
+	exists, err := filter.ExistsMulti(ctx, []string{"order-1", "order-2", "order-3"})
+	fmt.Println(exists, err)
+
+	rdb.Del(ctx, shards[3].Key()) // lost: what lay there is not denied
+	fmt.Println(errors.Is(filter.Ready(ctx), bloom.ErrNotReady))
+
+	// Output:
+	// [true true false] <nil>
+	// true
+}

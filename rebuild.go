@@ -84,6 +84,12 @@ const (
 // every row that was committed before Settle was over: open the query inside the
 // iterator, on the primary. It yields an item, or an error, which ends the rebuild.
 //
+// A [Sharded] filter is swapped in shard by shard, once all shards are built and
+// checked: readers meet some old and some new ones for a moment, each of them right
+// for its items. A rebuild that breaks off among them leaves it so, and says so. The
+// next one builds all shards again; with MaxAge, which looks at each shard, only
+// those that are not young enough.
+//
 // Memory: one filter. Only one rebuild of a filter runs at a time, in any process;
 // another returns [ErrRebuilding], or waits with MaxAge. [ErrRebuildRefused] says
 // that a check refused to publish. After any error the live filter is as it was,
