@@ -1,6 +1,7 @@
 package bloom_test
 
 import (
+	"iter"
 	"testing"
 
 	"github.com/bloomguard/bloom"
@@ -142,6 +143,48 @@ func TestACLCreator(t *testing.T) {
 	require.NoError(t, try(rules))
 	for i := range rules {
 		requireDenied(t, try(without(rules, i)), rules[i])
+	}
+}
+
+// Whoever rebuilds and verifies.
+func TestACLRebuilder(t *testing.T) {
+	s := newACLServer(t)
+	bothLayouts(t, func(t *testing.T, layout bloom.Layout) {
+		key := redistest.Key(t)
+		rules := []string{"+eval", "+evalsha", "+getrange", "+exists", "+pttl", "+setrange", "+set", "+get", "+del", "+bitop",
+			"+bitcount", "+time", "+pexpire", "+rename", "+persist", "+strlen",
+			"~" + key, "~{" + key + "}:next", "~{" + key + "}:next-a", "~{" + key + "}:next-b"}
+		if layout == bloom.Classic {
+			rules = append(rules, "+bitfield_ro")
+		}
+		members := numbered("member", 50)
+		filled(t, s.admin, key, 100, layout, members)
+		try := func(rules []string) error {
+			require.NoError(t, s.admin.ScriptFlush(t.Context()).Err())
+			f := attached(t, s.user(t, rules...), key)
+			_, err := f.Rebuild(t.Context(), sourceOf(members), &bloom.RebuildOptions{Settle: -1})
+			if err != nil {
+				return err
+			}
+			_, err = f.Verify(t.Context(), sourceOf(members), nil)
+			return err
+		}
+		require.NoError(t, try(rules))
+		for i := range rules {
+			requireDenied(t, try(without(rules, i)), rules[i])
+			requireMembers(t, attached(t, s.admin, key), members)
+			require.NoError(t, s.admin.Del(t.Context(), "{"+key+"}:next").Err()) // which it may not have been able to remove
+		}
+	})
+}
+
+func sourceOf(items []string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, item := range items {
+			if !yield(item, nil) {
+				return
+			}
+		}
 	}
 }
 

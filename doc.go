@@ -45,7 +45,14 @@
 //	~orders ~{orders}:* +evalsha +eval +getrange +setbit +strlen
 //
 // to create, reset and drop also +setrange +set +del +exists +time +pexpire, and
-// +bitcount for [Filter.Info].
+// +bitcount for [Filter.Info]; to rebuild and verify all of these and
+//
+//	+bitfield_ro +get +bitop +bitcount +pttl +rename +persist
+//
+// [RedisBloom] reads with %R~orders +bf.mexists (and +exists +type +bf.info
+// +hgetall where that finds something amiss); what adds, makes or rebuilds one
+// runs scripts over the keys ~orders ~{orders}:* with +bf.* +evalsha +eval, hash
+// commands and the ones above.
 //
 // A [Sharded] filter has these keys for each shard. [ShardKeys] names shards so that
 // they spread over the slots of a cluster: "orders:0/8:0", "orders:1/8:2" and so on.

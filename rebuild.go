@@ -408,6 +408,8 @@ func (r *rebuild) publish(ctx context.Context, b build) (uint64, error) {
 		switch {
 		case err == nil || errors.Is(err, ErrRebuildRefused) || errors.Is(err, ErrCorrupt):
 			return generation, err
+		case isDenied(err): // and will be: the script has changed nothing
+			return 0, err
 		case last:
 			return 0, fmt.Errorf("it is not known whether this was published: %w", err)
 		case !errors.Is(err, errMergeAgain): // unknown: the script answers "done" if it was

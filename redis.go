@@ -262,6 +262,12 @@ func isRefused(err error) bool {
 	return strings.HasPrefix(reply.Error(), "ERR ") || strings.HasPrefix(reply.Error(), "NOPERM")
 }
 
+// isDenied reports whether an ACL does not let a command through, or one that a
+// script runs.
+func isDenied(err error) bool {
+	return redisErrorHas(err, "NOPERM") || redisErrorHas(err, "can't run this command") || redisErrorHas(err, "can't access")
+}
+
 func redisErrorHas(err error, word string) bool {
 	var reply redis.Error
 	return errors.As(err, &reply) && strings.Contains(reply.Error(), word)

@@ -49,12 +49,20 @@ local count = redis.call('GETRANGE', staging, ARGV[6], ARGV[6] + 7)
 if count ~= ARGV[7] then
   return {'back', tostring(int64(count))}
 end
-redis.call('SETRANGE', staging, 0, ARGV[1])
+-- RENAME comes last, so that an ACL that refuses a command never leaves a published
+-- filter with the lease for a TTL; one that refuses RENAME itself finds all undone.
+local lease = redis.call('PTTL', staging)
 redis.call('SETRANGE', staging, ARGV[11], bytes(generation + 1) .. now())
-redis.call('RENAME', staging, live)
 if ARGV[10] == '0' then
-  redis.call('PERSIST', live)
+  redis.call('PERSIST', staging)
 else
-  redis.call('PEXPIRE', live, ARGV[10])
+  redis.call('PEXPIRE', staging, ARGV[10])
+end
+redis.call('SETRANGE', staging, 0, ARGV[1])
+local renamed = redis.pcall('RENAME', staging, live)
+if renamed.err then
+  redis.call('SETRANGE', staging, 0, ARGV[2])
+  redis.call('PEXPIRE', staging, lease)
+  return renamed
 end
 return {'done', tostring(generation + 1)}
