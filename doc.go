@@ -49,10 +49,13 @@
 //
 //	+bitfield_ro +get +bitop +bitcount +pttl +rename +persist
 //
-// [RedisBloom] reads with %R~orders +bf.mexists (and +exists +type +bf.info
-// +hgetall where that finds something amiss); what adds, makes or rebuilds one
-// runs scripts over the keys ~orders ~{orders}:* with +bf.* +evalsha +eval, hash
-// commands and the ones above.
+// [RedisBloom] reads with
+//
+//	%R~orders +bf.mexists
+//
+// and says why where it finds something amiss with %R~{orders}:build +bf.info
+// +bf.scandump +hmget. What adds, makes or rebuilds one runs scripts over ~orders
+// ~{orders}:* with +@bloom +@hash and the commands above.
 //
 // A [Sharded] filter has these keys for each shard. [ShardKeys] names shards so that
 // they spread over the slots of a cluster: "orders:0/8:0", "orders:1/8:2" and so on.
