@@ -199,11 +199,16 @@ type hookedCache struct {
 }
 
 func once(f *func()) {
-	if g := *f; g != nil {
-		*f = nil
+	onceMu.Lock()
+	g := *f
+	*f = nil
+	onceMu.Unlock()
+	if g != nil {
 		g()
 	}
 }
+
+var onceMu sync.Mutex // leases of a GetMulti may be asked for at once
 
 func (c *hookedCache) Read(ctx context.Context, ids []string) ([][]byte, error) {
 	once(&c.beforeRead)
