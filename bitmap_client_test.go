@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/bloomguard/bloom"
 	"github.com/bloomguard/bloom/internal/redistest"
@@ -54,6 +55,63 @@ func TestClientsRefused(t *testing.T) {
 		_, err := bloom.New(bloom.NewBitmap(rdb, "k"), bloom.Config{Capacity: 1})
 		require.NoError(t, err, "%T", rdb)
 	}
+}
+
+// What Config asks of replicas is refused where it cannot be had, or be seen to.
+func TestReplicaOptionsRefused(t *testing.T) {
+	const longRead = 3 * time.Second
+	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: longRead})
+	defer plain.Close()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadTimeout: longRead})
+	defer cluster.Close()
+	reads := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadOnly: true})
+	defer reads.Close()
+	ap, err := plain.AutoPipeline()
+	require.NoError(t, err)
+	conn := plain.Conn()
+	defer conn.Close()
+	for name, c := range map[string]struct {
+		rdb   redis.Cmdable
+		cfg   bloom.Config
+		texts []string
+	}{
+		"negative":             {plain, bloom.Config{WaitReplicas: -1}, []string{"WaitReplicas -1", "0 (none) or more"}},
+		"negative time":        {plain, bloom.Config{WaitReplicas: 1, WaitTimeout: -time.Second}, []string{"WaitTimeout -1s", "at least 1ms"}},
+		"too short":            {plain, bloom.Config{WaitReplicas: 1, WaitTimeout: time.Microsecond}, []string{"WaitTimeout 1µs", "at least 1ms"}},
+		"time without number":  {plain, bloom.Config{WaitTimeout: time.Second}, []string{"WaitTimeout 1s without WaitReplicas"}},
+		"as long as a read":    {plain, bloom.Config{WaitReplicas: 1, WaitTimeout: longRead}, []string{"WaitTimeout 3s", "ReadTimeout of 3s"}},
+		"longer, in a cluster": {cluster, bloom.Config{WaitReplicas: 1, WaitTimeout: time.Minute}, []string{"WaitTimeout 1m0s", "ReadTimeout of 3s"}},
+		"autopipeliner":        {ap, bloom.Config{WaitReplicas: 2}, []string{"WaitReplicas 2", "*redis.AutoPipeliner"}},
+		"one connection":       {conn, bloom.Config{WaitReplicas: 2}, []string{"WaitReplicas 2", "*redis.Conn"}},
+		"interface only":       {struct{ redis.Cmdable }{plain}, bloom.Config{WaitReplicas: 2}, []string{"WaitReplicas 2"}},
+		"reads, autopipeliner": {ap, bloom.Config{ReplicaReads: true}, []string{"ReplicaReads", "*redis.AutoPipeliner"}},
+		"reads, not allowed":   {reads, bloom.Config{WaitReplicas: 1}, []string{"ReadOnly", "Config.ReplicaReads"}},
+	} {
+		for _, b := range []bloom.Backend{bloom.NewBitmap(c.rdb, "k"), bloom.NewRedisBloom(c.rdb, "k", nil)} {
+			_, err := bloom.New(b, c.cfg)
+			require.ErrorIs(t, err, bloom.ErrInvalidParams, name)
+			for _, text := range c.texts {
+				require.ErrorContains(t, err, text, name)
+			}
+		}
+	}
+	_, err = bloom.New(bloom.NewMemory(), bloom.Config{WaitReplicas: 1})
+	require.ErrorIs(t, err, bloom.ErrInvalidParams)
+	require.ErrorContains(t, err, "WaitReplicas 1")
+	require.ErrorContains(t, err, "*bloom.Memory")
+	_, err = bloom.New(bloom.NewSharded(bloom.NewBitmap(plain, "a"), bloom.NewMemory()), bloom.Config{WaitReplicas: 1})
+	require.ErrorIs(t, err, bloom.ErrInvalidParams, "no shard may be without replicas")
+	_, err = bloom.New(bloom.NewSharded(bloom.NewBitmap(reads, "a"), bloom.NewBitmap(plain, "b")), bloom.Config{})
+	require.ErrorContains(t, err, "Config.ReplicaReads")
+	_, err = bloom.New(struct{ bloom.Backend }{bloom.NewBitmap(plain, "k")}, bloom.Config{WaitReplicas: 1})
+	require.ErrorContains(t, err, "WaitReplicas 1", "a backend that is not this package's")
+
+	for _, rdb := range []redis.Cmdable{plain, cluster, reads} {
+		_, err := bloom.New(bloom.NewBitmap(rdb, "k"), bloom.Config{ReplicaReads: true, WaitReplicas: 1, WaitTimeout: time.Millisecond})
+		require.NoError(t, err, "%T", rdb)
+	}
+	_, err = bloom.New(bloom.NewMemory(), bloom.Config{ReplicaReads: true})
+	require.NoError(t, err)
 }
 
 // byValue cannot be compared, so that it would panic where clients are.
