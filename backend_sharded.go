@@ -69,7 +69,7 @@ func NewSharded(shards ...Backend) *Sharded {
 }
 
 func (s *Sharded) withReplicas(cfg Config) Backend {
-	c := &Sharded{shards: make([]shard, len(s.shards))}
+	c := &Sharded{shards: make([]shard, len(s.shards)), key: s.key, k0: s.k0, k1: s.k1}
 	for i, b := range s.shards {
 		c.shards[i] = b
 		if r, ok := b.(replicated); ok { // Memory is not

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bloomguard/bloom"
+	"github.com/bloomguard/bloom/bloomtest"
 	"github.com/bloomguard/bloom/internal/redistest"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -112,6 +113,41 @@ func TestReplicaOptionsRefused(t *testing.T) {
 	}
 	_, err = bloom.New(bloom.NewMemory(), bloom.Config{ReplicaReads: true})
 	require.NoError(t, err)
+}
+
+// A handle that knows of replicas is one on the same filter: of the same place,
+// options and hash key.
+func TestReplicaOptionsChangeNoFilter(t *testing.T) {
+	m := redistest.Mini(t)
+	bloomtest.RedisBloom(m)
+	rdb := redistest.MiniClient(t, m)
+	for name, backend := range map[string]func() bloom.Backend{
+		"bitmap":     func() bloom.Backend { return bloom.NewBitmap(rdb, "b") },
+		"redisbloom": func() bloom.Backend { return bloom.NewRedisBloom(rdb, "r", &bloom.RedisBloomOptions{Scaling: 2}) },
+		"sharded": func() bloom.Backend {
+			return bloom.NewSharded(bloom.NewBitmap(rdb, "s0"), bloom.NewRedisBloom(rdb, "s1", nil), bloom.NewBitmap(rdb, "s2"))
+		},
+	} {
+		for _, key := range [][]byte{nil, []byte("sixteen bytes...")} {
+			cfg := bloom.Config{Capacity: 1000, HashKey: key}
+			plain := mustNew(t, backend(), cfg)
+			cfg.ReplicaReads = true
+			replicas := mustNew(t, backend(), cfg)
+			require.NoError(t, replicas.CreateEmpty(t.Context()), name)
+			_, err := plain.AddMulti(t.Context(), numbered("plain", 100))
+			require.NoError(t, err, name)
+			_, err = replicas.AddMulti(t.Context(), numbered("replicas", 100))
+			require.NoError(t, err, name)
+			for _, f := range []*bloom.Filter{plain, replicas} {
+				requireMembers(t, f, append(numbered("plain", 100), numbered("replicas", 100)...))
+				info, err := f.Info(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, name, info.Backend)
+			}
+			require.NoError(t, replicas.Drop(t.Context()))
+			requireNotReady(t, plain)
+		}
+	}
 }
 
 // byValue cannot be compared, so that it would panic where clients are.
