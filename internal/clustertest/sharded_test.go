@@ -21,7 +21,8 @@ func TestShardedWaits(t *testing.T) {
 		for _, key := range keys {
 			backends = append(backends, bloom.NewBitmap(rdb, layout.String()+key))
 		}
-		cfg := bloom.Config{Capacity: 6000, Layout: layout, ReplicaReads: true, WaitReplicas: 1, WaitTimeout: longWait}
+		cfg := bloom.Config{Capacity: 6000, Layout: layout, ReplicaReads: true, WaitReplicas: 1, WaitTimeout: longWait,
+			HashKey: []byte("sixteen bytes...")}
 		patient, err := bloom.New(bloom.NewSharded(backends...), cfg)
 		require.NoError(t, err)
 		f := patient
@@ -30,6 +31,9 @@ func TestShardedWaits(t *testing.T) {
 		_, err = f.AddMulti(t.Context(), items)
 		require.NoError(t, err)
 		requireMembers(t, f, items) // each replica has them, since their adds waited
+		plain, err := bloom.New(bloom.NewSharded(backends...), bloom.Config{ReplicaReads: true, HashKey: cfg.HashKey})
+		require.NoError(t, err)
+		requireMembers(t, plain, items)
 
 		cut := c.Replica(t, layout.String()+keys[0])
 		cut.CutOff(t)
