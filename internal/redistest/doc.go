@@ -1,8 +1,9 @@
 // Package redistest is the test bed shared by the tests of this module: real
-// redis-server processes, miniredis, a counter of round trips, and a proxy
+// redis-server processes (alone, with replicas, under Sentinels, or as a Redis
+// Cluster whose slots move and whose primaries die on demand), miniredis, a counter of round trips, and a proxy
 // that loses, delays and repeats requests the way a network does.
 //
-// A package that uses [Shared] or [Each] hands its TestMain to [Main]:
+// A package that uses [Shared], [SharedCluster] or [Each] hands its TestMain to [Main]:
 //
 //	func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 //

@@ -24,8 +24,10 @@ const (
 
 	// Ports are drawn below 32768, where Linux begins to number outgoing
 	// connections, so that none of those takes a server's port between Stop
-	// and Restart.
+	// and Restart. A cluster node has a second port, busOffset above the first.
 	firstPort, lastPort = 20000, 32000
+	busOffset           = 10000
+	lastClusterPort     = 32767 - busOffset
 
 	maxLog = 8 << 10 // bytes of the server's log shown when a test failed
 )
@@ -34,11 +36,12 @@ const (
 // Its methods may be called from any goroutine, except that the ones that
 // change its life (Stop, Restart, Freeze, Thaw) are for one at a time.
 type Server struct {
-	bin    string
-	dir    string
-	port   int
-	args   []string
-	shared bool // belongs to every test of the process; see Shared
+	bin      string
+	dir      string
+	port     int
+	args     []string
+	shared   bool // belongs to every test of the process; see Shared
+	sentinel bool // runs as a Sentinel, on the configuration file in dir
 
 	mu   sync.Mutex
 	proc *process // the running or last process
@@ -156,7 +159,7 @@ func mustFind(t testing.TB) string {
 // returned together with the error, for its log.
 func start(bin, dir string, args []string) (s *Server, err error) {
 	for range portTries {
-		s = &Server{bin: bin, dir: dir, args: args, port: freePort()}
+		s = &Server{bin: bin, dir: dir, args: args, port: freePort(lastPort)}
 		err = s.launch()
 		if err == nil || !strings.Contains(s.log(), "Address already in use") {
 			break
@@ -166,10 +169,10 @@ func start(bin, dir string, args []string) (s *Server, err error) {
 	return s, err
 }
 
-// freePort returns a port that was free a moment ago.
-func freePort() int {
+// freePort returns a port up to last that was free a moment ago.
+func freePort(last int) int {
 	for {
-		port := firstPort + rand.IntN(lastPort-firstPort)
+		port := firstPort + rand.IntN(last-firstPort)
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			l.Close()
@@ -183,6 +186,9 @@ func freePort() int {
 func (s *Server) launch() error {
 	args := append([]string{"--save", "", "--appendonly", "no", "--bind", "127.0.0.1"}, s.args...)
 	args = append(args, "--dir", s.dir, "--port", strconv.Itoa(s.port))
+	if s.sentinel {
+		args = []string{s.sentinelConf(), "--sentinel"}
+	}
 	proc, err := spawn(exec.Command(s.bin, args...), s.logPath())
 	if err != nil {
 		return fmt.Errorf("redistest: start %s: %w", s.bin, err)

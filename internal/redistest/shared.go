@@ -58,7 +58,7 @@ func startShared(bin string) (*Server, error) {
 
 // Main runs the tests of a package and returns the exit code for os.Exit. It
 // first names the servers that are missing, since skipped tests are easily
-// overlooked; at the end it stops the shared server, and turns a successful
+// overlooked; at the end it stops the shared servers, and turns a successful
 // run into a failure if goroutines are left.
 func Main(m *testing.M) int {
 	if !Available() {
@@ -69,7 +69,7 @@ func Main(m *testing.M) int {
 	code := m.Run()
 	shared.inMain.Store(false)
 
-	err := stopShared()
+	err := errors.Join(stopShared(), stopSharedCluster())
 	if code == 0 {
 		err = errors.Join(err, goleak.Find())
 	}
