@@ -135,7 +135,7 @@ func (all *Sentinels) AwaitPrimary(t testing.TB, primary *Server) {
 		err := poll(ctx, func() error {
 			state, err := s.sentinelState(ctx)
 			if err == nil && state["ip"]+":"+state["port"] != primary.Addr() {
-				err = fmt.Errorf("Sentinel %s says that the primary is at port %s", s.Addr(), state["port"])
+				err = fmt.Errorf("%s says that the primary is at port %s", s.Addr(), state["port"])
 			}
 			return err
 		})
