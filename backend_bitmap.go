@@ -28,6 +28,7 @@ type Bitmap struct {
 
 	geom     atomic.Pointer[geometry] // as last read; every reply proves it again
 	readMode atomic.Uint32            // a readMode
+	staging  bool                     // of a rebuild, so replicas are never asked
 }
 
 var _ Backend = (*Bitmap)(nil)
@@ -42,6 +43,12 @@ var _ Backend = (*Bitmap)(nil)
 // the same cluster slot.
 func NewBitmap(rdb redis.Cmdable, key string) *Bitmap {
 	return &Bitmap{conn: conn{rdb: rdb}, key: key, next: companionKey(key, "next"), place: alone}
+}
+
+func (b *Bitmap) withReplicas(cfg Config) Backend {
+	c := b.placed(b.place).(*Bitmap)
+	c.conn.setReplicas(cfg)
+	return c
 }
 
 const (
@@ -80,7 +87,7 @@ func (b *Bitmap) Check(cfg Config) error {
 	if b == nil {
 		return fmt.Errorf("bloom: nil *Bitmap: %w", ErrInvalidParams)
 	}
-	if err := checkClient(b.conn.rdb); err != nil {
+	if err := checkClient(b.conn.rdb, cfg); err != nil {
 		return err
 	}
 	if err := checkKey(b.key); err != nil {
@@ -146,7 +153,7 @@ func (b *Bitmap) create(ctx context.Context, params Params, ttl time.Duration, r
 		return first(claim), err
 	}
 	h := header{geom: newGeometry(params, randomSeed(), b.place), purpose: purposeEmpty, generation: 1}
-	made, err := b.conn.evalStrings(ctx, createScript, keys, magicMarker, claim[1], h.encode(magicLive),
+	made, err := b.conn.change(ctx, createScript, keys, magicMarker, claim[1], h.encode(magicLive),
 		h.geom.size, h.geom.trailer(), h.geom.tagString(), ttl.Milliseconds(), offCreated)
 	return first(made), err
 }
@@ -163,7 +170,7 @@ func (b *Bitmap) Reset(ctx context.Context) error {
 		tail := make([]byte, offCreated-offPurpose)
 		tail[0] = purposeEmpty
 		binary.BigEndian.PutUint64(tail[offGeneration-offPurpose:], h.generation+1)
-		done, err := b.conn.evalStrings(ctx, resetScript, []string{b.key, b.next}, magicLive, h.token[:], random,
+		done, err := b.conn.change(ctx, resetScript, []string{b.key, b.next}, magicLive, h.token[:], random,
 			g.size, g.trailer(), g.tagString(), headerBytes, offPurpose, tail, offToken)
 		switch {
 		case err != nil:
@@ -182,7 +189,7 @@ func (b *Bitmap) Reset(ctx context.Context) error {
 func (b *Bitmap) Drop(ctx context.Context) error {
 	live := redis.NewStringCmd(ctx, "getrange", b.key, 0, offTokenEnd-1)
 	next := redis.NewStringCmd(ctx, "getrange", b.next, 0, offTokenEnd-1)
-	if err := b.conn.do(ctx, live, next); err != nil {
+	if err := b.read(ctx, live, next); err != nil {
 		return err
 	}
 	for _, cmd := range []*redis.StringCmd{live, next} {
@@ -197,7 +204,7 @@ func (b *Bitmap) Drop(ctx context.Context) error {
 			return b.place.mismatch(p)
 		}
 	}
-	_, err := b.conn.eval(ctx, dropScript, []string{b.key, b.next}, live.Val(), next.Val(), offTokenEnd)
+	_, err := b.conn.change(ctx, dropScript, []string{b.key, b.next}, live.Val(), next.Val(), offTokenEnd)
 	b.geom.Store(nil)
 	return b.keyError(err)
 }
@@ -249,7 +256,7 @@ func (b *Bitmap) readEnds(ctx context.Context, guess *geometry, riders ...redis.
 		end = redis.NewStringCmd(ctx, "getrange", b.key, from, from+trailerBytes) // one byte more shows a longer string
 		cmds = append(cmds, end)
 	}
-	if err := b.conn.do(ctx, append(cmds, riders...)...); err != nil {
+	if err := b.read(ctx, append(cmds, riders...)...); err != nil {
 		return nil, "", err
 	}
 	h, err := b.parseHead(head)

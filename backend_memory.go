@@ -71,6 +71,9 @@ func (m *Memory) Check(cfg Config) error {
 	if m == nil {
 		return fmt.Errorf("bloom: nil *Memory: %w", ErrInvalidParams)
 	}
+	if cfg.WaitReplicas > 0 {
+		return fmt.Errorf("bloom: WaitReplicas %d: %T has no replicas to wait for: want 0: %w", cfg.WaitReplicas, m, ErrInvalidParams)
+	}
 	if cfg.Capacity == 0 {
 		return nil
 	}

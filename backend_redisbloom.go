@@ -106,6 +106,12 @@ func NewRedisBloom(rdb redis.Cmdable, key string, opts *RedisBloomOptions) *Redi
 	return b
 }
 
+func (b *RedisBloom) withReplicas(cfg Config) Backend {
+	c := b.handle()
+	c.conn.setReplicas(cfg)
+	return c
+}
+
 // Key returns the filter's key.
 func (b *RedisBloom) Key() string { return b.key }
 
@@ -114,7 +120,7 @@ func (b *RedisBloom) Check(cfg Config) error {
 	if b == nil {
 		return fmt.Errorf("bloom: nil *RedisBloom: %w", ErrInvalidParams)
 	}
-	if err := checkClient(b.conn.rdb); err != nil {
+	if err := checkClient(b.conn.rdb, cfg); err != nil {
 		return err
 	}
 	if err := checkKey(b.key); err != nil {
@@ -286,7 +292,7 @@ func (b *RedisBloom) apply(ctx context.Context, c moduleChange) (string, error) 
 		return "", b.keyError(err)
 	}
 	args := appendStrings([]any{ticket[0], life, c.name, formatRate(c.rate), c.capacity, c.expansion, c.ttl, c.seen}, b.sentinels)
-	status, err := b.conn.evalStrings(ctx, changeScript, []string{b.key, b.next, b.ticket, b.build}, args...)
+	status, err := b.conn.change(ctx, changeScript, []string{b.key, b.next, b.ticket, b.build}, args...)
 	return first(status), b.keyError(err)
 }
 

@@ -68,6 +68,17 @@ func NewSharded(shards ...Backend) *Sharded {
 	return s
 }
 
+func (s *Sharded) withReplicas(cfg Config) Backend {
+	c := &Sharded{shards: make([]shard, len(s.shards)), key: s.key, k0: s.k0, k1: s.k1}
+	for i, b := range s.shards {
+		c.shards[i] = b
+		if r, ok := b.(replicated); ok { // Memory is not
+			c.shards[i] = r.withReplicas(cfg).(shard)
+		}
+	}
+	return c
+}
+
 // refuseShard says why b is no shard.
 func refuseShard(i int, b Backend) error {
 	switch b.(type) {
@@ -374,7 +385,8 @@ func (s *Sharded) whole(shards []Params) Params {
 }
 
 // Reset makes all shards empty again, one after the other, if all are present and
-// none is being rebuilt. An error in the middle leaves some of them empty: repeat it.
+// none is being rebuilt. An error in the middle leaves some of them empty: repeat it,
+// unless it only says that too few replicas have it.
 func (s *Sharded) Reset(ctx context.Context) error {
 	if s.refused != nil {
 		return s.refused
@@ -388,12 +400,16 @@ func (s *Sharded) Reset(ctx context.Context) error {
 			return s.name(i, ErrRebuilding)
 		}
 	}
+	var short shardErrors
 	for i, b := range s.shards {
-		if err := b.Reset(ctx); err != nil {
-			return s.name(i, err)
+		err := s.name(i, b.Reset(ctx))
+		if isShort(err) {
+			short = append(short, err)
+		} else if err != nil {
+			return err
 		}
 	}
-	return nil
+	return joinShardErrors(short)
 }
 
 // look reads what is stored of each shard.

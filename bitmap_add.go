@@ -14,7 +14,11 @@ var addScript = newScript(luaAdd)
 // Add puts item into the filter, and into the one that a rebuild is filling.
 func (b *Bitmap) Add(ctx context.Context, item string) (bool, error) {
 	added := [1]bool{true}
-	err := b.addChunk(ctx, []string{item}, added[:], new(addGeometry))
+	var at addGeometry
+	err := b.addChunk(ctx, []string{item}, added[:], &at)
+	if err == nil {
+		err = at.short
+	}
 	return added[0], err
 }
 
@@ -44,6 +48,9 @@ func (b *Bitmap) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 		}
 		from = to
 	}
+	if failed == nil {
+		failed = at.short
+	}
 	return added, failed
 }
 
@@ -51,6 +58,7 @@ func (b *Bitmap) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 type addGeometry struct {
 	staging *geometry // nil: unknown, or of the filter's own geometry
 	staged  bool      // the last chunk is in staging alone
+	short   error     // a chunk did not reach enough replicas; those behind it don't wait
 }
 
 // addChunk adds some items to the filter and to staging. Where the filter is
@@ -74,7 +82,7 @@ func (b *Bitmap) addChunk(ctx context.Context, items []string, added []bool, at 
 // addStaging adds some items to staging alone. at.staged says whether there is one.
 func (b *Bitmap) addStaging(ctx context.Context, items []string, at *addGeometry) error {
 	for range 1 + maxRereads {
-		reply, err := b.conn.evalStrings(ctx, addScript, []string{b.key, b.next}, append(addArgs(items, nil, at.staging), "1")...)
+		reply, err := b.conn.evalStrings(ctx, addScript, []string{b.key, b.next}, append(addArgs(items, nil, at.staging), "staging")...)
 		if err != nil {
 			return b.keyError(err)
 		}
@@ -97,12 +105,19 @@ func (b *Bitmap) addBoth(ctx context.Context, items []string, added []bool, at *
 		if err != nil && !isNotReady(err) {
 			return err
 		}
-		reply, err := b.conn.evalStrings(ctx, addScript, []string{b.key, b.next}, addArgs(items, g, at.staging)...)
-		if err != nil {
+		run, args := b.conn.evalStrings, addArgs(items, g, at.staging)
+		if b.conn.wait.replicas > 0 && at.short == nil {
+			run, args = b.conn.change, append(args, "write")
+		}
+		reply, err := run(ctx, addScript, []string{b.key, b.next}, args...)
+		if err != nil && !isShort(err) {
 			return b.keyError(err)
 		}
 		switch status := reply[0]; {
 		case status == "added" && len(reply) == 2:
+			if err != nil {
+				at.short = err
+			}
 			return readDigits(reply[1], added)
 		case status == "missing", status == "staged":
 			b.stale(g)

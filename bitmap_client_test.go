@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/bloomguard/bloom"
+	"github.com/bloomguard/bloom/bloomtest"
 	"github.com/bloomguard/bloom/internal/redistest"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -53,6 +55,98 @@ func TestClientsRefused(t *testing.T) {
 	for _, rdb := range []redis.Cmdable{plain, cluster(redis.ClusterOptions{}), struct{ redis.Cmdable }{plain}} {
 		_, err := bloom.New(bloom.NewBitmap(rdb, "k"), bloom.Config{Capacity: 1})
 		require.NoError(t, err, "%T", rdb)
+	}
+}
+
+// What Config asks of replicas is refused where it cannot be had, or be seen to.
+func TestReplicaOptionsRefused(t *testing.T) {
+	const longRead = 3 * time.Second
+	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: longRead})
+	defer plain.Close()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadTimeout: longRead})
+	defer cluster.Close()
+	reads := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadOnly: true})
+	defer reads.Close()
+	ap, err := plain.AutoPipeline()
+	require.NoError(t, err)
+	conn := plain.Conn()
+	defer conn.Close()
+	for name, c := range map[string]struct {
+		rdb   redis.Cmdable
+		cfg   bloom.Config
+		texts []string
+	}{
+		"negative":             {plain, bloom.Config{WaitReplicas: -1}, []string{"WaitReplicas -1", "0 (none) or more"}},
+		"negative time":        {plain, bloom.Config{WaitReplicas: 1, WaitTimeout: -time.Second}, []string{"WaitTimeout -1s", "at least 1ms"}},
+		"too short":            {plain, bloom.Config{WaitReplicas: 1, WaitTimeout: time.Microsecond}, []string{"WaitTimeout 1µs", "at least 1ms"}},
+		"time without number":  {plain, bloom.Config{WaitTimeout: time.Second}, []string{"WaitTimeout 1s without WaitReplicas"}},
+		"as long as a read":    {plain, bloom.Config{WaitReplicas: 1, WaitTimeout: longRead}, []string{"WaitTimeout 3s", "ReadTimeout of 3s"}},
+		"longer, in a cluster": {cluster, bloom.Config{WaitReplicas: 1, WaitTimeout: time.Minute}, []string{"WaitTimeout 1m0s", "ReadTimeout of 3s"}},
+		"autopipeliner":        {ap, bloom.Config{WaitReplicas: 2}, []string{"WaitReplicas 2", "*redis.AutoPipeliner"}},
+		"one connection":       {conn, bloom.Config{WaitReplicas: 2}, []string{"WaitReplicas 2", "*redis.Conn"}},
+		"interface only":       {struct{ redis.Cmdable }{plain}, bloom.Config{WaitReplicas: 2}, []string{"WaitReplicas 2"}},
+		"reads, autopipeliner": {ap, bloom.Config{ReplicaReads: true}, []string{"ReplicaReads", "*redis.AutoPipeliner"}},
+		"reads, not allowed":   {reads, bloom.Config{WaitReplicas: 1}, []string{"ReadOnly", "Config.ReplicaReads"}},
+	} {
+		for _, b := range []bloom.Backend{bloom.NewBitmap(c.rdb, "k"), bloom.NewRedisBloom(c.rdb, "k", nil)} {
+			_, err := bloom.New(b, c.cfg)
+			require.ErrorIs(t, err, bloom.ErrInvalidParams, name)
+			for _, text := range c.texts {
+				require.ErrorContains(t, err, text, name)
+			}
+		}
+	}
+	_, err = bloom.New(bloom.NewMemory(), bloom.Config{WaitReplicas: 1})
+	require.ErrorIs(t, err, bloom.ErrInvalidParams)
+	require.ErrorContains(t, err, "WaitReplicas 1")
+	require.ErrorContains(t, err, "*bloom.Memory")
+	_, err = bloom.New(bloom.NewSharded(bloom.NewBitmap(plain, "a"), bloom.NewMemory()), bloom.Config{WaitReplicas: 1})
+	require.ErrorIs(t, err, bloom.ErrInvalidParams, "no shard may be without replicas")
+	_, err = bloom.New(bloom.NewSharded(bloom.NewBitmap(reads, "a"), bloom.NewBitmap(plain, "b")), bloom.Config{})
+	require.ErrorContains(t, err, "Config.ReplicaReads")
+	_, err = bloom.New(struct{ bloom.Backend }{bloom.NewBitmap(plain, "k")}, bloom.Config{WaitReplicas: 1})
+	require.ErrorContains(t, err, "WaitReplicas 1", "a backend that is not this package's")
+
+	for _, rdb := range []redis.Cmdable{plain, cluster, reads} {
+		_, err := bloom.New(bloom.NewBitmap(rdb, "k"), bloom.Config{ReplicaReads: true, WaitReplicas: 1, WaitTimeout: time.Millisecond})
+		require.NoError(t, err, "%T", rdb)
+	}
+	_, err = bloom.New(bloom.NewMemory(), bloom.Config{ReplicaReads: true})
+	require.NoError(t, err)
+}
+
+// A handle that knows of replicas is one on the same filter: of the same place,
+// options and hash key.
+func TestReplicaOptionsChangeNoFilter(t *testing.T) {
+	m := redistest.Mini(t)
+	bloomtest.RedisBloom(m)
+	rdb := redistest.MiniClient(t, m)
+	for name, backend := range map[string]func() bloom.Backend{
+		"bitmap":     func() bloom.Backend { return bloom.NewBitmap(rdb, "b") },
+		"redisbloom": func() bloom.Backend { return bloom.NewRedisBloom(rdb, "r", &bloom.RedisBloomOptions{Scaling: 2}) },
+		"sharded": func() bloom.Backend {
+			return bloom.NewSharded(bloom.NewBitmap(rdb, "s0"), bloom.NewRedisBloom(rdb, "s1", nil), bloom.NewBitmap(rdb, "s2"))
+		},
+	} {
+		for _, key := range [][]byte{nil, []byte("sixteen bytes...")} {
+			cfg := bloom.Config{Capacity: 1000, HashKey: key}
+			plain := mustNew(t, backend(), cfg)
+			cfg.ReplicaReads = true
+			replicas := mustNew(t, backend(), cfg)
+			require.NoError(t, replicas.CreateEmpty(t.Context()), name)
+			_, err := plain.AddMulti(t.Context(), numbered("plain", 100))
+			require.NoError(t, err, name)
+			_, err = replicas.AddMulti(t.Context(), numbered("replicas", 100))
+			require.NoError(t, err, name)
+			for _, f := range []*bloom.Filter{plain, replicas} {
+				requireMembers(t, f, append(numbered("plain", 100), numbered("replicas", 100)...))
+				info, err := f.Info(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, name, info.Backend)
+			}
+			require.NoError(t, replicas.Drop(t.Context()))
+			requireNotReady(t, plain)
+		}
 	}
 }
 

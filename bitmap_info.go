@@ -38,7 +38,7 @@ func (b *Bitmap) countBits(ctx context.Context, g *geometry) (uint64, error) {
 	set, last := uint64(0), g.size-trailerBytes
 	for from := uint64(headerBytes); from < last; from += countRange {
 		cmd := redis.NewIntCmd(ctx, "bitcount", b.key, from, min(last, from+countRange)-1)
-		if err := b.conn.do(ctx, cmd); err != nil {
+		if err := b.read(ctx, cmd); err != nil {
 			return 0, err
 		}
 		if err := cmd.Err(); err != nil {

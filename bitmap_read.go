@@ -89,6 +89,7 @@ func (b *Bitmap) existsWith(ctx context.Context, items []string, riders []redis.
 // Riders go with the first trip. On an error exists is all true.
 func (b *Bitmap) existsChunk(ctx context.Context, items []string, exists []bool, riders ...redis.Cmder) error {
 	mode, source := readMode(b.readMode.Load()), false
+	primary := b.staging
 	for reread := 0; reread <= maxRereads; {
 		g := b.geom.Load()
 		if g == nil {
@@ -99,7 +100,11 @@ func (b *Bitmap) existsChunk(ctx context.Context, items []string, exists []bool,
 			g, riders = h.geom, nil
 		}
 		r := b.ask(ctx, g, mode, source, items)
-		if err := b.conn.do(ctx, append(r.cmds, riders...)...); err != nil {
+		send := b.conn.do
+		if primary {
+			send = b.read
+		}
+		if err := send(ctx, append(r.cmds, riders...)...); err != nil {
 			return err
 		}
 		riders = nil
@@ -118,10 +123,16 @@ func (b *Bitmap) existsChunk(ctx context.Context, items []string, exists []bool,
 			return b.keyError(err)
 		default:
 			b.stale(g)
+			primary = true // a replica is not asked twice: it may have another generation, or none
 			reread++
 		}
 	}
 	return b.errUnsettled()
+}
+
+// read runs commands that only the primary may answer.
+func (b *Bitmap) read(ctx context.Context, cmds ...redis.Cmder) error {
+	return b.conn.read(ctx, b.key, cmds...)
 }
 
 // bitmapRead is a question that was put: commands whose replies prove that the

@@ -106,7 +106,7 @@ func (d *bitmapBuild) opened() header {
 // is what mends it.
 func (b *Bitmap) liveHeader(ctx context.Context) (h *header, token string, err error) {
 	cmd := redis.NewStringCmd(ctx, "getrange", b.key, offToken, offTokenEnd-1)
-	if err := b.conn.do(ctx, cmd); err != nil {
+	if err := b.read(ctx, cmd); err != nil {
 		return nil, "", err
 	}
 	if err := cmd.Err(); err != nil {
@@ -206,7 +206,7 @@ func (d *bitmapBuild) chunks() uint64 {
 
 // lookUp reads staging with its own geometry. Whatever else is there is an error.
 func (d *bitmapBuild) lookUp(ctx context.Context, items []string) ([]bool, error) {
-	staging := &Bitmap{conn: conn{rdb: d.b.conn.rdb}, key: d.b.next, place: d.b.place}
+	staging := &Bitmap{conn: conn{rdb: d.b.conn.rdb, replicas: d.b.conn.replicas}, key: d.b.next, place: d.b.place, staging: true}
 	staging.readMode.Store(d.b.readMode.Load())
 	staging.geom.Store(d.geom)
 	found, err := staging.ExistsMulti(ctx, items)
@@ -232,15 +232,15 @@ func (d *bitmapBuild) publish(ctx context.Context) (uint64, error) {
 	if d.wish.empty {
 		onlyMissing = "1"
 	}
-	reply, err := d.b.conn.evalStrings(ctx, publishScript, []string{d.b.key, d.b.next}, magicLive, magicStaging, magicMarker,
+	reply, err := d.b.conn.change(ctx, publishScript, []string{d.b.key, d.b.next}, magicLive, magicStaging, magicMarker,
 		d.token, offToken, offMerged, binary.BigEndian.AppendUint64(nil, d.chunks()), g.size, g.trailer(),
 		d.wish.ttl.Milliseconds(), offGeneration, onlyMissing)
-	if err != nil {
+	if err != nil && !isShort(err) {
 		return 0, d.b.keyError(err)
 	}
 	switch status := reply[0]; {
 	case status == "done" && len(reply) == 2:
-		return strconv.ParseUint(reply[1], 10, 64)
+		return publishedAs(reply[1], err)
 	case status == "back":
 		return 0, errMergeAgain
 	case status == "foreign":
@@ -249,6 +249,16 @@ func (d *bitmapBuild) publish(ctx context.Context) (uint64, error) {
 		return 0, errPresent
 	}
 	return 0, errLeaseLost
+}
+
+// publishedAs reads the generation that a publish script answered. short is nil, or
+// says that too few replicas have it.
+func publishedAs(generation string, short error) (uint64, error) {
+	n, err := strconv.ParseUint(generation, 10, 64)
+	if err == nil {
+		err = short
+	}
+	return n, err
 }
 
 // abort removes staging as it was opened, token included.

@@ -43,7 +43,7 @@ func (b *Bitmap) download(ctx context.Context, f *memoryFilter, progress func(do
 	for from := uint64(0); from < body; from += downloadRange {
 		to := min(body, from+downloadRange)
 		cmd := redis.NewStringCmd(ctx, "getrange", b.key, headerBytes+from, headerBytes+to-1)
-		if err := b.conn.do(ctx, cmd); err != nil {
+		if err := b.read(ctx, cmd); err != nil {
 			return false, err
 		}
 		part, err := cmd.Bytes()

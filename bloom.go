@@ -34,6 +34,61 @@ type Config struct {
 	// handle on the filter needs the key, which is not stored; its fingerprint is,
 	// so that another key, or none, is ErrParamsMismatch. nil means none.
 	HashKey []byte
+
+	// ReplicaReads accepts a cluster client that reads from replicas (ReadOnly,
+	// RouteByLatency, RouteRandomly), which New refuses otherwise. Exists and
+	// ExistsMulti then are as good as the replica that answers: one that lags, or
+	// has lost its primary, denies what was added since. A Guard on such a filter
+	// denies new rows until the replicas have them. A replica is not believed that
+	// there is no filter, or another one: then the primary is asked. Everything
+	// else is the primary's anyway.
+	//
+	// New sees no more than those options: a replica behind a plain address or a
+	// proxy, or a failover client with ReplicaOnly, is taken as it is.
+	ReplicaReads bool
+
+	// WaitReplicas makes Add, AddMulti, CreateEmpty, Reset, Drop and the publishing
+	// of a Rebuild wait until so many replicas have the change (WAIT, in the same
+	// round trip, on the key's own node). If they don't within WaitTimeout, there
+	// is an error that says how many do; the primary has the change, adding again
+	// is harmless, and of a batch the rest is added without waiting.
+	//
+	// Use it where a failover must not lose an add that returned nil: its item would
+	// be denied then, unseen by any client. It makes that unlikely, not impossible.
+	// The replica that is promoted may be one of those that were not waited for, so
+	// wait for all that can be; min-replicas-to-write stops a primary that has lost
+	// its replicas from taking writes that do not wait. And what a server has not
+	// written to disk when it restarts (the fsync window) is lost all the same.
+	// Rebuild after a failover or a restored backup.
+	//
+	// It needs a *redis.Client or *redis.ClusterClient: on the connection of an
+	// AutoPipeliner everybody would wait. While replicas are slow each call holds a
+	// connection of the pool.
+	WaitReplicas int
+
+	// WaitTimeout bounds that wait. 0 means 1 s; the least is a millisecond. It must
+	// be below the client's ReadTimeout.
+	WaitTimeout time.Duration
+}
+
+func (c Config) waitTimeout() time.Duration {
+	if c.WaitTimeout == 0 {
+		return defaultWaitTimeout
+	}
+	return c.WaitTimeout
+}
+
+func (c Config) checkReplicas() error {
+	switch {
+	case c.WaitReplicas < 0:
+		return fmt.Errorf("bloom: WaitReplicas %d: want 0 (none) or more: %w", c.WaitReplicas, ErrInvalidParams)
+	case c.WaitTimeout != 0 && c.WaitTimeout < minWaitTimeout:
+		return fmt.Errorf("bloom: WaitTimeout %v: want 0 (%v) or at least %v: %w",
+			c.WaitTimeout, defaultWaitTimeout, minWaitTimeout, ErrInvalidParams)
+	case c.WaitTimeout != 0 && c.WaitReplicas == 0:
+		return fmt.Errorf("bloom: WaitTimeout %v without WaitReplicas: want both or neither: %w", c.WaitTimeout, ErrInvalidParams)
+	}
+	return nil
 }
 
 const defaultFPRate = 0.01
@@ -64,6 +119,13 @@ type Backend interface {
 	Info(ctx context.Context) (Info, error)
 	Reset(ctx context.Context) error
 	Drop(ctx context.Context) error
+}
+
+// replicated is a Backend on servers that may have replicas.
+type replicated interface {
+	// withReplicas returns another handle on the same filter, which reads from
+	// replicas and waits for them as cfg says.
+	withReplicas(cfg Config) Backend
 }
 
 // Filter is a handle on a stored Bloom filter. It is safe for concurrent use, and
@@ -104,8 +166,17 @@ func New(b Backend, cfg Config) (*Filter, error) {
 		}
 		b, cfg.HashKey = with.keyed(key), nil
 	}
+	if err := cfg.checkReplicas(); err != nil {
+		return nil, err
+	}
 	if err := b.Check(cfg); err != nil {
 		return nil, err
+	}
+	if r, ok := b.(replicated); ok && (cfg.ReplicaReads || cfg.WaitReplicas > 0) {
+		b = r.withReplicas(cfg)
+	} else if cfg.WaitReplicas > 0 {
+		return nil, fmt.Errorf("bloom: WaitReplicas %d: %T is a backend that cannot wait for replicas: want 0: %w",
+			cfg.WaitReplicas, b, ErrInvalidParams)
 	}
 	return &Filter{backend: b, cfg: cfg, rateGiven: rateGiven}, nil
 }
@@ -136,7 +207,9 @@ func (f *Filter) Ready(ctx context.Context) error {
 
 // Add puts item into the filter. Once it has returned nil, Exists never says
 // false for item on the server that acknowledged it, however often the filter is
-// rebuilt.
+// rebuilt; on the replicas that [Config].WaitReplicas waited for neither.
+//
+// While the filter's cluster slot moves to another node Add waits, until ctx ends.
 //
 // added is false only if the filter already called item present: it was added
 // before, or is a false positive. It may also be false for a new item whose

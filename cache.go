@@ -70,7 +70,7 @@ func (c *RedisCache) check() error {
 	if c == nil {
 		return fmt.Errorf("bloom: nil *RedisCache: %w", ErrInvalidParams)
 	}
-	return checkClient(c.conn.rdb)
+	return checkClient(c.conn.rdb, Config{}) // stale entries would break the Guard's promise, whatever the filter allows
 }
 
 func (c *RedisCache) key(id string) string { return c.prefix + id }

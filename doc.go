@@ -23,12 +23,15 @@
 // What no reply can prove:
 //
 //   - Redis acknowledged an Add and lost it: a failover to a replica that had not
-//     got it, a restored backup, a crash between two fsyncs. Add the items again
-//     after such an event, or drop the filter.
+//     got it, a restored backup, a crash between two fsyncs. [Config].WaitReplicas,
+//     and min-replicas-to-write on the servers, make a failover that loses adds
+//     unlikely, not impossible. Rebuild after such an event, or drop the filter.
 //   - The reply came from a replica that lags. [New] and [NewGuard] refuse cluster
-//     clients that read from replicas, and *redis.Ring, which moves keys between
-//     servers. They cannot see a replica behind a plain address, a proxy or a
-//     failover client with ReplicaOnly, nor what an AutoPipeliner wraps.
+//     clients that read from replicas (New unless [Config].ReplicaReads is set), and
+//     *redis.Ring, which moves keys between servers. They cannot see a replica
+//     behind a plain address, a proxy or a failover client with ReplicaOnly, nor
+//     what an AutoPipeliner wraps. A primary that was cut off from its cluster and
+//     does not know yet that another one has taken over is such a replica too.
 //   - Somebody cleared bits inside the string, or an item was never added.
 //
 // # Keys
@@ -44,8 +47,8 @@
 //
 //	~orders ~{orders}:* +evalsha +eval +getrange +setbit +strlen
 //
-// to create, reset and drop also +setrange +set +del +exists +time +pexpire, and
-// +bitcount for [Filter.Info].
+// with WaitReplicas also +setrange +wait; to create, reset and drop also +setrange
+// +set +del +exists +time +pexpire, and +bitcount for [Filter.Info].
 //
 // A [Sharded] filter has these keys for each shard. [ShardKeys] names shards so that
 // they spread over the slots of a cluster: "orders:0/8:0", "orders:1/8:2" and so on.

@@ -93,7 +93,9 @@ const (
 // Memory: one filter. Only one rebuild of a filter runs at a time, in any process;
 // another returns [ErrRebuilding], or waits with MaxAge. [ErrRebuildRefused] says
 // that a check refused to publish. After any error the live filter is as it was,
-// and what was being built is gone, or goes with its lease.
+// and what was being built is gone, or goes with its lease; except that with
+// [Config].WaitReplicas a generation may be published that too few replicas have:
+// then the report has it, and the error says so.
 func (f *Filter) Rebuild(ctx context.Context, source iter.Seq2[string, error], opts *RebuildOptions) (RebuildReport, error) {
 	backend, ok := f.backend.(rebuilder)
 	if !ok {
@@ -282,12 +284,10 @@ func (r *rebuild) run(ctx context.Context, backend rebuilder, w wish) (err error
 		return err
 	}
 	generation, err := r.publish(leased, b)
-	if err != nil {
-		return err
+	if published = err == nil || isShort(err); published {
+		r.report.Generation = generation
 	}
-	published = true
-	r.report.Generation = generation
-	return nil
+	return err
 }
 
 // open opens staging. With MaxAge it waits for another rebuild to end.
@@ -406,7 +406,7 @@ func (r *rebuild) publish(ctx context.Context, b build) (uint64, error) {
 		last := time.Now().After(end)
 		generation, err := r.tryPublish(context.WithoutCancel(ctx), b)
 		switch {
-		case err == nil || errors.Is(err, ErrRebuildRefused) || errors.Is(err, ErrCorrupt):
+		case err == nil || isShort(err) || errors.Is(err, ErrRebuildRefused) || errors.Is(err, ErrCorrupt):
 			return generation, err
 		case last:
 			return 0, fmt.Errorf("it is not known whether this was published: %w", err)

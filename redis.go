@@ -26,8 +26,10 @@ func newScript(src string) *script {
 // conn sends commands through any go-redis client in as few round trips as it
 // allows, and ends a wait of its own with the caller's context.
 type conn struct {
-	rdb   redis.Cmdable
-	async atomic.Pointer[redis.AutoPipeliner] // the deferred face of an AutoPipeliner
+	rdb      redis.Cmdable
+	async    atomic.Pointer[redis.AutoPipeliner] // the deferred face of an AutoPipeliner
+	replicas bool                                // rdb sends reads to replicas
+	wait     replicaWait                         // of changes
 }
 
 // processor is what every go-redis client has beside redis.Cmdable.
@@ -127,19 +129,9 @@ func (c *conn) asyncFace(ap *redis.AutoPipeliner) *redis.AutoPipeliner {
 	return async
 }
 
-// eval runs s, sending its source only where the server does not know it yet.
+// eval runs s, see run.
 func (c *conn) eval(ctx context.Context, s *script, keys []string, args ...any) (any, error) {
-	cmd := evalCmd(ctx, "evalsha", s.sha, keys, args)
-	if err := c.do(ctx, cmd); err != nil {
-		return nil, err
-	}
-	if isNoScript(cmd.Err()) {
-		cmd = evalCmd(ctx, "eval", s.src, keys, args)
-		if err := c.do(ctx, cmd); err != nil {
-			return nil, err
-		}
-	}
-	return cmd.Result()
+	return c.run(ctx, replicaWait{}, s, keys, args)
 }
 
 // evalEach runs s for each key, with its arguments, in one round trip, and one more
@@ -167,6 +159,9 @@ func (c *conn) evalEach(ctx context.Context, s *script, keys []string, args [][]
 	}
 	return cmds, c.do(ctx, all...)
 }
+
+// scriptRunner is conn.evalStrings or conn.change.
+type scriptRunner func(ctx context.Context, s *script, keys []string, args ...any) ([]string, error)
 
 func evalCmd(ctx context.Context, name, script string, keys []string, args []any) *redis.Cmd {
 	all := make([]any, 0, 3+len(keys)+len(args))
@@ -212,8 +207,9 @@ func (c *conn) sameServer(other *conn) bool {
 }
 
 // checkClient refuses the clients that break the promise of a certain "no" or
-// that answer nothing, as far as they can be told.
-func checkClient(rdb redis.Cmdable) error {
+// that answer nothing, as far as they can be told, and those that cannot do what
+// cfg asks of replicas.
+func checkClient(rdb redis.Cmdable, cfg Config) error {
 	if rdb == nil {
 		return fmt.Errorf("bloom: nil Redis client: %w", ErrInvalidParams)
 	}
@@ -234,13 +230,49 @@ func checkClient(rdb redis.Cmdable) error {
 		return fmt.Errorf("bloom: *redis.Ring moves keys between servers when one fails, and a filter with them: "+
 			"want a client of one server or a cluster: %w", ErrInvalidParams)
 	case *redis.ClusterClient:
-		o := c.Options()
-		if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
+		if readsFromReplicas(c) && !cfg.ReplicaReads {
 			return fmt.Errorf("bloom: cluster client with ReadOnly, RouteByLatency or RouteRandomly reads from replicas, "+
-				"which lag behind acknowledged adds: want one that reads from primaries: %w", ErrInvalidParams)
+				"which lag behind acknowledged adds: want one that reads from primaries, "+
+				"or Config.ReplicaReads for a filter: %w", ErrInvalidParams)
 		}
 	case redis.Pipeliner:
 		return fmt.Errorf("bloom: %T answers only at Exec: want a client: %w", rdb, ErrInvalidParams)
+	}
+	return checkWait(rdb, cfg)
+}
+
+func readsFromReplicas(rdb redis.Cmdable) bool {
+	c, ok := rdb.(*redis.ClusterClient)
+	if !ok {
+		return false
+	}
+	o := c.Options()
+	return o.ReadOnly || o.RouteByLatency || o.RouteRandomly
+}
+
+// checkWait refuses a client that hides the connections that it uses, where those
+// matter.
+func checkWait(rdb redis.Cmdable, cfg Config) error {
+	if _, ok := rdb.(*redis.AutoPipeliner); ok && cfg.ReplicaReads {
+		return fmt.Errorf("bloom: ReplicaReads with %T, which does not let its client be asked for a primary: "+
+			"want the client itself: %w", rdb, ErrInvalidParams)
+	}
+	if cfg.WaitReplicas == 0 {
+		return nil
+	}
+	var readTimeout time.Duration
+	switch c := rdb.(type) {
+	case *redis.Client:
+		readTimeout = c.Options().ReadTimeout
+	case *redis.ClusterClient:
+		readTimeout = c.Options().ReadTimeout
+	default:
+		return fmt.Errorf("bloom: WaitReplicas %d with %T, which does not say on whose connection a WAIT would be sent: "+
+			"want a *redis.Client or *redis.ClusterClient: %w", cfg.WaitReplicas, rdb, ErrInvalidParams)
+	}
+	if wait := cfg.waitTimeout(); readTimeout > 0 && wait >= readTimeout {
+		return fmt.Errorf("bloom: WaitTimeout %v: the client's ReadTimeout of %v ends the wait before: "+
+			"want less than that: %w", wait, readTimeout, ErrInvalidParams)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -44,20 +45,34 @@ func (b *RedisBloom) existsChunk(ctx context.Context, items []string, exists []b
 	if err := b.conn.do(ctx, append([]redis.Cmder{cmd}, riders...)...); err != nil {
 		return err
 	}
+	sealed, err := b.readFound(cmd, exists)
+	if err == nil && !sealed && b.conn.replicas { // a replica is not believed that there is no filter
+		cmd = redis.NewBoolSliceCmd(ctx, args...)
+		if err := b.conn.read(ctx, b.key, cmd); err != nil {
+			return err
+		}
+		sealed, err = b.readFound(cmd, exists)
+	}
+	if err == nil && !sealed {
+		err = b.whyUnsealed(ctx)
+	}
+	return err
+}
+
+// readFound reads a reply into exists if the sentinels are in the filter.
+func (b *RedisBloom) readFound(cmd *redis.BoolSliceCmd, exists []bool) (sealed bool, err error) {
 	found, err := cmd.Result()
 	if err != nil {
-		return b.keyError(err)
+		return false, b.keyError(err)
 	}
-	if len(found) != sentinelCount+len(items) {
-		return fmt.Errorf("BF.MEXISTS answered %d of %d items", len(found), sentinelCount+len(items))
+	if len(found) != sentinelCount+len(exists) {
+		return false, fmt.Errorf("BF.MEXISTS answered %d of %d items", len(found), sentinelCount+len(exists))
 	}
-	for _, sentinel := range found[:sentinelCount] {
-		if !sentinel {
-			return b.whyUnsealed(ctx)
-		}
+	if slices.Contains(found[:sentinelCount], false) {
+		return false, nil
 	}
 	copy(exists, found[sentinelCount:])
-	return nil
+	return true, nil
 }
 
 // whyUnsealed tells a missing filter from one of another program and from a key
@@ -76,7 +91,7 @@ func (b *RedisBloom) whyUnsealed(ctx context.Context) error {
 // Add puts item into the filter, and into the one that a rebuild is filling.
 func (b *RedisBloom) Add(ctx context.Context, item string) (bool, error) {
 	added := [1]bool{true}
-	_, err := b.addChunk(ctx, []string{item}, added[:])
+	_, err := b.addChunk(ctx, b.conn.change, []string{item}, added[:])
 	return added[0], err
 }
 
@@ -87,9 +102,13 @@ func (b *RedisBloom) Add(ctx context.Context, item string) (bool, error) {
 func (b *RedisBloom) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 	added := allTrue(len(items))
 	var failed error
+	run := b.conn.change
 	for from := 0; from < len(items); from += maxModuleItems {
 		to := min(len(items), from+maxModuleItems)
-		goOn, err := b.addChunk(ctx, items[from:to], added[from:to])
+		goOn, err := b.addChunk(ctx, run, items[from:to], added[from:to])
+		if isShort(err) {
+			run = b.conn.evalStrings // the first chunk has waited for all of them
+		}
 		if err != nil && !goOn {
 			return added, errors.Join(failed, err)
 		}
@@ -103,11 +122,11 @@ func (b *RedisBloom) AddMulti(ctx context.Context, items []string) ([]bool, erro
 // addChunk adds some items by one script. added is written for the items whose
 // outcome is known. goOn says that more items may have another outcome than an error,
 // or are wanted by a rebuild.
-func (b *RedisBloom) addChunk(ctx context.Context, items []string, added []bool) (goOn bool, err error) {
+func (b *RedisBloom) addChunk(ctx context.Context, run scriptRunner, items []string, added []bool) (goOn bool, err error) {
 	args := make([]any, 0, 1+sentinelCount+len(items))
 	args = b.appendItems(appendStrings(append(args, sentinelCount), b.sentinels), items)
-	reply, err := b.conn.evalStrings(ctx, moduleAddScript, []string{b.key, b.next, b.build}, args...)
-	if err != nil {
+	reply, err := run(ctx, moduleAddScript, []string{b.key, b.next, b.build}, args...)
+	if err != nil && !isShort(err) {
 		return false, b.keyError(err)
 	}
 	switch {
@@ -127,7 +146,7 @@ func (b *RedisBloom) addChunk(ctx context.Context, items []string, added []bool)
 		}
 	}
 	if known == len(items) {
-		return true, nil
+		return true, err // nil, or too few replicas
 	}
 	if problem := reply[2]; problem != "" && !isFullText(problem) {
 		return true, fmt.Errorf("%d of %d items not added: %s", len(items)-known, len(items), problem)

@@ -226,7 +226,7 @@ func (d *moduleBuild) send(ctx context.Context) error {
 // then, since their numbers did not fit.
 func (d *moduleBuild) taken(ctx context.Context, cmd *redis.Cmd, i int) error {
 	count, err := d.countOf(cmd.Result())
-	if isNoScript(err) || err == nil && count <= d.batches {
+	if isNoScript(err) || isTryAgain(err) || err == nil && count <= d.batches {
 		batch := d.pending[i*maxModuleItems : min(len(d.pending), (i+1)*maxModuleItems)]
 		count, err = d.countOf(d.b.conn.eval(ctx, moduleBatchScript, d.b.rebuildKeys()[1:],
 			d.b.appendItems([]any{d.token, d.batches}, batch)...))
@@ -264,7 +264,7 @@ func (d *moduleBuild) merge(ctx context.Context, progress func(done, total uint6
 		return err
 	}
 	card := redis.NewIntCmd(ctx, "bf.card", d.b.next)
-	if err := d.b.conn.do(ctx, card); err != nil {
+	if err := d.b.conn.read(ctx, d.b.key, card); err != nil {
 		return err
 	}
 	if err := card.Err(); err != nil {
@@ -292,7 +292,7 @@ func (d *moduleBuild) lookUp(ctx context.Context, items []string) ([]bool, error
 	for len(items) > 0 {
 		part := items[:min(len(items), maxModuleItems)]
 		cmd := redis.NewBoolSliceCmd(ctx, d.b.appendItems([]any{"bf.mexists", d.b.next}, part)...)
-		if err := d.b.conn.do(ctx, cmd); err != nil {
+		if err := d.b.conn.read(ctx, d.b.key, cmd); err != nil {
 			return nil, err
 		}
 		if err := cmd.Err(); err != nil {
@@ -318,14 +318,14 @@ func (d *moduleBuild) renew(ctx context.Context) error {
 }
 
 func (d *moduleBuild) publish(ctx context.Context) (uint64, error) {
-	reply, err := d.b.conn.evalStrings(ctx, modulePublishScript, d.b.rebuildKeys(),
+	reply, err := d.b.conn.change(ctx, modulePublishScript, d.b.rebuildKeys(),
 		appendStrings([]any{d.token, d.batches, d.wish.ttl.Milliseconds(), d.wish.modulePurpose()}, d.b.sentinels)...)
-	if err != nil {
+	if err != nil && !isShort(err) {
 		return 0, d.b.keyError(err)
 	}
 	switch status := reply[0]; {
 	case status == "done" && len(reply) == 2:
-		return strconv.ParseUint(reply[1], 10, 64)
+		return publishedAs(reply[1], err)
 	case status == "full":
 		return 0, d.errFull()
 	case status == "present":

@@ -100,7 +100,7 @@ func (b *RedisBloom) readState(ctx context.Context) (*moduleState, error) {
 	info := redis.NewCmd(ctx, "bf.info", b.key)
 	dump := redis.NewCmd(ctx, "bf.scandump", b.key, 0)
 	left := redis.NewSliceCmd(ctx, "hmget", b.build, "published", "generation", "created", "first", "purpose")
-	if err := b.conn.do(ctx, info, sealed, dump, left); err != nil {
+	if err := b.conn.read(ctx, b.key, info, sealed, dump, left); err != nil {
 		return nil, err
 	}
 	fields, err := info.Result()

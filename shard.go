@@ -51,7 +51,7 @@ func (b *Bitmap) mostItems(cfg Config) float64 { return keyItems(cfg.FPRate, cfg
 
 func (b *Bitmap) look(ctx context.Context) (s shardState, err error) {
 	next := redis.NewStringCmd(ctx, "getrange", b.next, 0, headerBytes-1)
-	if err := b.conn.do(ctx, next); err != nil {
+	if err := b.read(ctx, next); err != nil {
 		return s, err
 	}
 	if err := next.Err(); err != nil {
@@ -78,19 +78,27 @@ func (b *RedisBloom) placed(p shardPlace) shard {
 	if b == nil {
 		return b
 	}
-	k := &RedisBloom{
+	k := b.handle()
+	k.sentinels, k.hashKey = p.sentinels(), p.key
+	k.k0, k.k1 = p.key.forModule()
+	return k
+}
+
+// handle returns another handle like b.
+func (b *RedisBloom) handle() *RedisBloom {
+	return &RedisBloom{
 		conn:      conn{rdb: b.conn.rdb},
 		key:       b.key,
 		next:      b.next,
 		build:     b.build,
 		ticket:    b.ticket,
-		sentinels: p.sentinels(),
-		hashKey:   p.key,
+		sentinels: b.sentinels,
+		hashKey:   b.hashKey,
+		k0:        b.k0,
+		k1:        b.k1,
 		scaling:   b.scaling,
 		adopt:     b.adopt,
 	}
-	k.k0, k.k1 = p.key.forModule()
-	return k
 }
 
 // sentinels name the hash key too, if there is one.
@@ -111,7 +119,7 @@ func (b *RedisBloom) mostItems(Config) float64 { return maxModuleCapacity - sent
 func (b *RedisBloom) look(ctx context.Context) (s shardState, err error) {
 	// The state lives as long as staging, and one command reads both of its fields.
 	next := redis.NewSliceCmd(ctx, "hmget", b.build, "token", "next purpose")
-	if err := b.conn.do(ctx, next); err != nil {
+	if err := b.conn.read(ctx, b.key, next); err != nil {
 		return s, err
 	}
 	if err := next.Err(); err != nil {

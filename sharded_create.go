@@ -128,8 +128,8 @@ func (s *Sharded) create(ctx context.Context, cfg Config) (done bool, err error)
 	leased, release := keepLease(ctx, d, createWait)
 	defer release()
 	r := &rebuild{opts: RebuildOptions{Lease: createWait}, began: time.Now()}
-	if _, err = r.publish(leased, d); err == nil {
-		return true, nil
+	if _, err = r.publish(leased, d); err == nil || isShort(err) {
+		return true, err
 	}
 	if n := d.publishedShards(); n > 0 {
 		return false, fmt.Errorf("%d of %d shards were made, then: %w (%w)", n, len(s.shards), ErrNotReady, err)

@@ -19,6 +19,7 @@ type shardBuild struct {
 	mu         sync.Mutex // held while it is opened, renewed or published
 	build      build      // nil: not open, or young enough
 	published  bool
+	short      error  // published, but too few replicas have it
 	generation uint64 // if published, or young
 	young      *youngShard
 }
@@ -251,10 +252,14 @@ func (d *shardedBuild) publish(ctx context.Context) (uint64, error) {
 	for i, b := range d.unpublished {
 		b.mu.Lock()
 		generation, err := b.build.publish(ctx)
-		if err == nil {
+		if err == nil || isShort(err) {
 			b.published, b.generation = true, generation
 		}
 		b.mu.Unlock()
+		if isShort(err) {
+			b.short = d.s.name(i, err)
+			continue
+		}
 		if err != nil {
 			if n := d.publishedShards(); n > 0 && !errors.Is(err, errMergeAgain) {
 				err = fmt.Errorf("%w (%d of %d shards are published, the others are as they were)", err, n, len(d.shards))
@@ -262,7 +267,11 @@ func (d *shardedBuild) publish(ctx context.Context) (uint64, error) {
 			return 0, d.s.name(i, err)
 		}
 	}
-	return d.generation(), nil
+	var short []error
+	for i := range d.shards {
+		short = append(short, d.shards[i].short)
+	}
+	return d.generation(), joinShardErrors(short)
 }
 
 func (d *shardedBuild) abort(ctx context.Context) error {

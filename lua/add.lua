@@ -8,7 +8,8 @@
 --       begin that never change, then for the filter and for staging each: those
 --       bytes ('' if unknown), fingerprint, size of the string, k, bit offsets of
 --       all items in decimal (a number of Lua takes Redis longer than a string);
---       then, where the filter is damaged and only staging shall be written, '1'
+--       then 'staging' where the filter is damaged and only staging shall be
+--       written, 'write' where something has to be written even if all items are in
 -- Answers {'added', one '0' or '1' (a bit was new) an item}, {'missing'} (no
 -- filter), {'staged'} (no filter, but staging has the items now), {'filter'}
 -- (another one than the caller knows), {'staging', its header} or {'companion'}
@@ -34,7 +35,7 @@ local function set(key, k, offsets)
   return table.concat(added)
 end
 
-local staging_only = ARGV[15] == '1'
+local staging_only = ARGV[15] == 'staging'
 local magic = staging_only and '' or redis.call('GETRANGE', KEYS[1], 0, 7)
 local missing = magic == '' or magic == ARGV[3]
 if not missing and not (ARGV[5] ~= '' and magic == ARGV[1] and same(KEYS[1], ARGV[5], ARGV[6], ARGV[7])) then
@@ -55,4 +56,8 @@ end
 if missing then
   return {staged == '' and 'missing' or 'staged'}
 end
-return {'added', set(KEYS[1], ARGV[8], ARGV[9])}
+local added = set(KEYS[1], ARGV[8], ARGV[9])
+if ARGV[15] == 'write' then
+  redis.call('SETRANGE', KEYS[1], 0, magic)
+end
+return {'added', added}

@@ -32,6 +32,7 @@ local generation = 0
 if magic == ARGV[1] then
   generation = int64(redis.call('GETRANGE', live, ARGV[11], ARGV[11] + 7))
   if redis.call('GETRANGE', live, tokenAt, tokenAt + 23) == ARGV[4] then
+    redis.call('SETRANGE', live, 0, magic) -- what the first copy wrote may have to be waited for
     return {'done', tostring(generation)}
   elseif ARGV[12] == '1' then
     return {'present'}

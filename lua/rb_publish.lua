@@ -10,6 +10,7 @@
 -- adds the live filter grew, how many of them are known}.
 local live, staging, state = KEYS[1], KEYS[2], KEYS[3]
 if redis.call('HGET', state, 'published') == ARGV[1] then
+  redis.call('HSET', state, 'published', ARGV[1]) -- what the first copy wrote may have to be waited for
   return {'done', redis.call('HGET', state, 'generation')}
 end
 if redis.call('HGET', state, 'token') ~= ARGV[1] or redis.call('HGET', state, 'batches') ~= ARGV[2] then
