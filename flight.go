@@ -29,7 +29,7 @@ type flight[V any] struct {
 	value V
 	err   error
 
-	judged atomic.Bool // audits know of it, see audited
+	judged *atomic.Bool // audits know of what was loaded, see audited; of all flights that have it
 }
 
 // flights are the loads of this process.
@@ -92,7 +92,7 @@ func (fs *flights[V]) join(ms ...miss) (joined, launched []*flight[V], queued bo
 }
 
 func newFlight[V any](m miss) *flight[V] {
-	f := &flight[V]{id: m.id, blind: m.blind, audit: m.audit, done: make(chan struct{})}
+	f := &flight[V]{id: m.id, blind: m.blind, audit: m.audit, done: make(chan struct{}), judged: new(atomic.Bool)}
 	if entryTag(m.seen) == tagValue {
 		f.over = m.seen
 	}

@@ -295,3 +295,59 @@ func (b failingAdds) Add(context.Context, string) (bool, error) {
 	}
 	return true, errInjected
 }
+
+// What one load found is one outcome of an audit, however many Gets shared it, also
+// where the row cannot be added to the filter.
+func TestGuardAuditJudgedOnce(t *testing.T) {
+	for answer, rows := range map[error]int{nil: 1, ErrNotFound: 0} {
+		s := memoryStore(t)
+		f, err := New(failingAdds{s.filter.backend, "error"}, Config{})
+		require.NoError(t, err)
+		s.filter = f
+		l := newStepLoader(t)
+		heard := newAnomalies()
+		g := newTestGuard(t, s, l.load, &GuardOptions[string]{AuditRate: 1, OnAnomaly: heard.hear})
+		var all []<-chan got[string]
+		for range 20 {
+			all = append(all, goGet(t.Context(), g, "a"))
+		}
+		load := l.next()
+		joined(t, g, 19)
+		load.fails(answer)
+		for _, c := range all {
+			require.ErrorIs(t, receive(t, c).err, answer)
+			eventually(t, "not healed", func() bool { return healsOf(g) == 0 })
+		}
+		require.NoError(t, g.Close(t.Context()))
+		require.EqualValues(t, rows, g.audits.recent)
+		require.Equal(t, 1-rows, g.audits.clean)
+		require.Len(t, heard.heard(), rows)
+		require.False(t, g.audits.distrusts())
+	}
+}
+
+// Rows that were not tried to be added, since too many others are, are no reason to
+// distrust the filter: they may have been registered meanwhile. They are reported.
+func TestGuardAuditBusyHeals(t *testing.T) {
+	s := memoryStore(t)
+	heard := newAnomalies()
+	g := newTestGuard(t, s, rowOf, &GuardOptions[string]{AuditRate: 1, OnAnomaly: heard.hear})
+	busy := numberedIDs(maxHeals)
+	for _, id := range busy {
+		ok, _ := g.heals.begin(id)
+		require.True(t, ok)
+	}
+	for _, id := range []string{"a", "b", "c", "d"} {
+		_, err := g.Get(t.Context(), id)
+		require.NoError(t, err)
+	}
+	_, err := g.Get(t.Context(), busy[0]) // is being added already
+	require.NoError(t, err)
+	for _, id := range busy {
+		g.heals.end(id)
+	}
+	require.NoError(t, g.Close(t.Context()))
+	require.Len(t, heard.heard(), 4)
+	require.EqualValues(t, 4, g.Stats().Anomalies)
+	require.Zero(t, g.audits.recent)
+}

@@ -123,6 +123,7 @@ func (g *Guard[V]) perform(ctx context.Context, f *flight[V]) (v V, err error) {
 		<-g.flights.slots
 		slot = false
 		<-other.done // within its LoadTimeout
+		f.judged = other.judged
 		return other.value, other.err
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.opts.LoadTimeout)
