@@ -44,6 +44,7 @@ type bed struct {
 	shapes  []bloom.Config // what rebuilds make
 	rows    int            // of the table
 	batch   int            // items in a batch
+	guarded bool           // readers and adders go through Guards
 	pause   time.Duration  // between two calls of one goroutine, about
 }
 

@@ -29,12 +29,19 @@ type driver struct {
 	rnd     *rand.Rand
 	deck    []fault
 	handles []*bloom.Filter // of the driver's own
+	began   time.Time
+	log     []string // the last faults
 }
 
 // drive runs a bed under load for a while.
 func (b *bed) drive(t *testing.T, seed uint64, within time.Duration) *tally {
 	r := &run{tally: &tally{}, t: t, bed: b, table: &table{most: b.rows}, seed: seed}
-	d := &driver{run: r, rnd: rand.New(rand.NewPCG(seed, r.roll()))}
+	d := &driver{run: r, rnd: rand.New(rand.NewPCG(seed, r.roll())), began: time.Now()}
+	defer func() {
+		if t.Failed() {
+			t.Logf("the last faults:\n%s", strings.Join(d.log, "\n"))
+		}
+	}()
 	for w := range ways {
 		d.handles = append(d.handles, b.filter(t, w%coalesced, bloom.Config{}))
 	}
@@ -51,7 +58,11 @@ func (b *bed) drive(t *testing.T, seed uint64, within time.Duration) *tally {
 	defer crew.Wait()
 	defer network.Wait()
 	defer r.done.Store(true)
-	r.crew(&crew)
+	r.crew(func(work func(rnd *rand.Rand)) {
+		rnd := rand.New(rand.NewPCG(seed, r.roll()))
+		crew.Add(1)
+		go func() { defer crew.Done(); work(rnd) }()
+	})
 	for _, n := range b.nodes {
 		if len(n.proxies) > 0 {
 			rnd := rand.New(rand.NewPCG(seed, r.roll()))
@@ -93,9 +104,13 @@ func (d *driver) deal() {
 	}
 	f := d.deck[0]
 	d.deck = d.deck[1:]
-	n := d.bed.nodes[d.rnd.IntN(len(d.bed.nodes))]
+	i := d.rnd.IntN(len(d.bed.nodes))
+	n := d.bed.nodes[i]
+	began := time.Now()
 	f.do(d, n)
 	d.add("faults", f.name, 1)
+	d.log = append(d.log[max(0, len(d.log)-20):], fmt.Sprintf("%v: %s of shard %d, for %v",
+		began.Sub(d.began).Round(time.Millisecond), f.name, i, time.Since(began).Round(time.Millisecond)))
 }
 
 // lose makes the filter of n go away by do, as one of the named losses. Half of the
@@ -207,30 +222,28 @@ func (d *driver) undo() {
 	}
 }
 
-// leftovers are the keys that are there beside the filters.
+// leftovers are the keys that are there beside the filter and what goes by itself.
 func (n *node) leftovers(t *testing.T) (left []string) {
-	var mine func(key string) bool
-	switch companion := "{" + n.key + "}:"; {
-	case strings.Contains(n.key, "{"):
-		mine = func(key string) bool { return key == n.key }
-	default:
-		// The module's filters have a hash that says what was published.
-		mine = func(key string) bool { return key == n.key || n.mini != nil && key == companion+"build" }
+	rdb := redis.Cmdable(n.admin)
+	if n.cluster != nil {
+		rdb = n.primary(t)
 	}
-	scan := func(rdb redis.Cmdable) {
-		keys, err := rdb.Keys(t.Context(), "*").Result()
-		require.NoError(t, err)
-		for _, key := range keys {
-			if !mine(key) {
-				left = append(left, key)
-			}
+	keys, err := rdb.Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	for _, key := range keys {
+		switch {
+		case key == n.key:
+		case n.mini != nil && key == n.companion("build"): // says what was published
+		case n.mini != nil && key == n.companion("build-ticket"):
+			ttl := rdb.PTTL(t.Context(), key).Val()
+			require.LessOrEqual(t, ttl, 10*time.Second)
+			require.NotEqual(t, time.Duration(-1), ttl, "tickets have a TTL")
+		case strings.HasPrefix(key, entries): // cached by a Guard
+			require.NotEqual(t, time.Duration(-1), rdb.PTTL(t.Context(), key).Val(), "no TTL on %q", key)
+		default:
+			left = append(left, key)
 		}
 	}
-	if n.cluster == nil {
-		scan(n.admin)
-		return left
-	}
-	scan(n.primary(t))
 	return left
 }
 

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/bloomguard/bloom"
+	"github.com/bloomguard/bloom/bloomtest"
 	"github.com/bloomguard/bloom/internal/redistest"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -51,17 +53,92 @@ func shapes(layout bloom.Layout, rows uint64) []bloom.Config {
 	}
 }
 
+func faultsOf(all ...[]fault) (f []fault) {
+	for _, some := range all {
+		f = append(f, some...)
+	}
+	return f
+}
+
 func single(t *testing.T, layout bloom.Layout, keeps bool) *bed {
 	const rows = 10_000
 	return &bed{
 		nodes:   []*node{startNode(t, "filter", keeps)},
 		backend: bitmap,
-		faults:  append(append(append([]fault(nil), keyFaults...), bitmapFaults...), serverFaults...),
+		faults:  faultsOf(keyFaults, bitmapFaults, serverFaults),
 		shapes:  shapes(layout, rows),
 		rows:    rows,
 		batch:   200,
 		pause:   2 * time.Millisecond,
 	}
+}
+
+func sharded(t *testing.T) *bed {
+	b := single(t, bloom.Blocked, false)
+	b.nodes = append(b.nodes, startNode(t, "filter", true), startNode(t, "filter", false))
+	return b
+}
+
+func cluster(t *testing.T) *bed {
+	const rows = 4_000
+	return &bed{
+		nodes:   []*node{startCluster(t, "of{orders}")},
+		backend: bitmap,
+		faults:  faultsOf(clusterFaults, clusterFaults, keyFaults, bitmapFaults),
+		shapes:  shapes(bloom.Blocked, rows),
+		rows:    rows,
+		batch:   100,
+		pause:   5 * time.Millisecond,
+	}
+}
+
+func guarded(t *testing.T) *bed {
+	b := single(t, bloom.Blocked, false)
+	b.rows, b.batch, b.guarded = 2000, 30, true
+	b.shapes = shapes(bloom.Blocked, 2000)
+	return b
+}
+
+// module is RedisBloom on a miniredis with bloomtest's double of the module.
+func module(t *testing.T) *bed {
+	const rows = 500
+	m := redistest.Mini(t)
+	bloomtest.RedisBloom(m)
+	tick(t, m)
+	n := &node{key: "filter", addr: m.Addr(), mini: m, admin: redistest.MiniClient(t, m)}
+	for range 3 {
+		n.proxies = append(n.proxies, redistest.NewProxy(t, n.addr))
+	}
+	return &bed{
+		nodes:   []*node{n},
+		backend: func(rdb redis.Cmdable, key string) bloom.Backend { return bloom.NewRedisBloom(rdb, key, nil) },
+		faults:  keyFaults,
+		// It refuses what is over its capacity, and keeps deleted rows until the next
+		// rebuild.
+		shapes: []bloom.Config{{Capacity: 20 * rows}, {Capacity: 40 * rows}, {Capacity: 20 * rows, FPRate: 0.001}},
+		rows:   rows,
+		batch:  20,
+		pause:  10 * time.Millisecond,
+	}
+}
+
+// tick lets the time of keys pass on a miniredis.
+func tick(t *testing.T, m *miniredis.Miniredis) {
+	done := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for last := time.Now(); ; {
+			select {
+			case <-done:
+				return
+			case now := <-time.After(10 * time.Millisecond):
+				m.FastForward(now.Sub(last))
+				last = now
+			}
+		}
+	}()
+	t.Cleanup(func() { close(done); <-stopped })
 }
 
 func TestFaults(t *testing.T) {
@@ -73,6 +150,10 @@ func TestFaults(t *testing.T) {
 	}{
 		{"single Classic AOF", 4 * time.Second, func(t *testing.T) *bed { return single(t, bloom.Classic, true) }},
 		{"single Blocked", 4 * time.Second, func(t *testing.T) *bed { return single(t, bloom.Blocked, false) }},
+		{"sharded", 4 * time.Second, sharded},
+		{"module", 3 * time.Second, module},
+		{"guard", 4 * time.Second, guarded},
+		{"cluster", 6 * time.Second, cluster},
 	}
 	for _, run := range runs {
 		t.Run(run.name, func(t *testing.T) {

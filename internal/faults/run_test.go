@@ -261,23 +261,19 @@ func (r *run) rebuild(f *bloom.Filter, limit time.Duration, failAt, slowAt int, 
 }
 
 // crew starts what works on the filter while the driver is at it.
-func (r *run) crew(wg *sync.WaitGroup) {
-	start := func(work func(rnd *rand.Rand)) {
-		rnd := rand.New(rand.NewPCG(r.seed, r.roll()))
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			work(rnd)
-		}()
-	}
+func (r *run) crew(start func(work func(rnd *rand.Rand))) {
 	open := func(w way) *bloom.Filter { return r.bed.filter(r.t, w, bloom.Config{}) }
-	for i := range 6 {
-		f := open(way(i) % ways)
-		start(func(rnd *rand.Rand) { r.reader(f, rnd) })
-	}
-	for i := range 3 {
-		f, other := open(way(i)), open(direct)
-		start(func(rnd *rand.Rand) { r.adder(f, other, rnd) })
+	if r.bed.guarded {
+		r.guards(start)
+	} else {
+		for i := range 6 {
+			f := open(way(i) % ways)
+			start(func(rnd *rand.Rand) { r.reader(f, rnd) })
+		}
+		for i := range 3 {
+			f, other := open(way(i)), open(direct)
+			start(func(rnd *rand.Rand) { r.adder(f, other, rnd) })
+		}
 	}
 	for i := range 2 {
 		var filters []*bloom.Filter
@@ -294,7 +290,11 @@ func (r *run) roll() uint64 { return rolls.Add(1) }
 
 // start fills the table and builds the first filter.
 func (r *run) start() {
-	r.table.promise(r.table.insert(r.table.newIDs(r.bed.rows / 2)))
+	rows := r.table.insert(r.table.newIDs(r.bed.rows / 2))
+	for _, row := range rows {
+		row.tell(1, 0)
+	}
+	r.table.promise(rows)
 	require.NoError(r.t, r.mend(lease))
 }
 

@@ -26,18 +26,28 @@ type table struct {
 	mu      sync.RWMutex
 	rows    []*row // what source yields; members among them
 	members []*row // what must not be denied
+	byID    map[string]*row
 }
 
-// row is one row. Its fields are the Guard's model, except deleted.
+// row is one row.
 type row struct {
 	id      string
 	at      int // in rows
 	member  int // in members, or -1
 	deleted atomic.Bool
 
-	mu      sync.Mutex   // one writer at a time
-	version atomic.Int64 // committed
-	told    atomic.Int64 // the newest version whose Invalidate has returned nil
+	// What a Guard may say of it.
+	version atomic.Int64 // as committed
+	writer  sync.Mutex   // one at a time
+	mu      sync.Mutex
+	told    []told // in order, the last few
+}
+
+// told says that an Invalidate or Register that followed a version has returned nil.
+type told struct {
+	version int64
+	by      int // which guard's
+	at      time.Time
 }
 
 // newIDs returns ids that nothing had before.
@@ -61,8 +71,11 @@ func (t *table) insertLocked(ids []string) []*row {
 	for i, id := range ids {
 		rows[i] = &row{id: id, at: len(t.rows), member: -1}
 		rows[i].version.Store(1)
-		rows[i].told.Store(1)
 		t.rows = append(t.rows, rows[i])
+		if t.byID == nil {
+			t.byID = map[string]*row{}
+		}
+		t.byID[id] = rows[i]
 	}
 	return rows
 }
@@ -110,6 +123,7 @@ func (t *table) deleteLocked(r *row) {
 		t.members[last] = nil
 		t.members = t.members[:last]
 	}
+	delete(t.byID, r.id)
 	last := len(t.rows) - 1
 	t.rows[r.at] = t.rows[last]
 	t.rows[r.at].at = r.at
@@ -138,6 +152,17 @@ func (t *table) all() []*row {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return append([]*row(nil), t.members...)
+}
+
+// get reads one row.
+func (t *table) get(id string) (version int64, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	r, ok := t.byID[id]
+	if !ok {
+		return 0, false
+	}
+	return r.version.Load(), true
 }
 
 // scan returns the ids that a query sees which begins now.
