@@ -73,7 +73,7 @@ func (b *bed) drive(t *testing.T, seed uint64, within time.Duration) *tally {
 	end := time.Now().Add(within)
 	for weigh := time.Now().Add(within / 4); time.Now().Before(end) && r.going(); {
 		d.recovered()
-		d.pause(100)
+		d.pause(300)
 		d.deal()
 		if time.Now().After(weigh) {
 			r.weigh()
@@ -84,6 +84,9 @@ func (b *bed) drive(t *testing.T, seed uint64, within time.Duration) *tally {
 	r.done.Store(true)
 	network.Wait() // it leaves the proxies as they should be
 	crew.Wait()
+	for _, f := range r.closing {
+		f()
+	}
 	if t.Failed() {
 		return r.tally
 	}
@@ -135,7 +138,7 @@ func (d *driver) damage(n *node, name string, do func(ctx context.Context) error
 	d.admin(do)
 }
 
-// recovered waits until the filter is whole again, mostly, and not for long.
+// recovered waits until the filter is whole again: mostly, and not for long.
 func (d *driver) recovered() {
 	if d.rnd.IntN(6) == 0 {
 		return

@@ -12,10 +12,14 @@ import (
 	"github.com/bloomguard/bloom/bloomtest"
 	"github.com/bloomguard/bloom/internal/redistest"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 )
 
-func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+func TestMain(m *testing.M) {
+	logging.Disable() // go-redis tells of every connection that it cannot make
+	os.Exit(redistest.Main(m))
+}
 
 // duration is how long one of so many runs takes: short takes long, unless
 // BLOOM_FAULTS says how long all together shall.
@@ -148,12 +152,12 @@ func TestFaults(t *testing.T) {
 		short time.Duration
 		bed   func(t *testing.T) *bed
 	}{
-		{"single Classic AOF", 4 * time.Second, func(t *testing.T) *bed { return single(t, bloom.Classic, true) }},
-		{"single Blocked", 4 * time.Second, func(t *testing.T) *bed { return single(t, bloom.Blocked, false) }},
-		{"sharded", 4 * time.Second, sharded},
-		{"module", 3 * time.Second, module},
-		{"guard", 4 * time.Second, guarded},
-		{"cluster", 6 * time.Second, cluster},
+		{"single Classic AOF", 3 * time.Second, func(t *testing.T) *bed { return single(t, bloom.Classic, true) }},
+		{"single Blocked", 3 * time.Second, func(t *testing.T) *bed { return single(t, bloom.Blocked, false) }},
+		{"sharded", 3 * time.Second, sharded},
+		{"module", 2 * time.Second, module},
+		{"guard", 3 * time.Second, guarded},
+		{"cluster", 4 * time.Second, cluster},
 	}
 	for _, run := range runs {
 		t.Run(run.name, func(t *testing.T) {

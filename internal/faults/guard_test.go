@@ -65,11 +65,22 @@ func (r *run) guards(start func(work func(rnd *rand.Rand))) {
 			defer cancel()
 			require.NoError(r.t, guard.Close(ctx))
 		})
+		r.closing = append(r.closing, func() { r.addStats(guard.Stats()) })
 		for range 3 {
 			start(func(rnd *rand.Rand) { r.getter(guard, by, rnd) })
 		}
 		start(func(rnd *rand.Rand) { r.updater(guard, by, rnd) })
 		start(func(rnd *rand.Rand) { r.inserter(guard, by, rnd) })
+	}
+}
+
+func (r *run) addStats(s bloom.GuardStats) {
+	for name, n := range map[string]uint64{
+		"gets": s.Gets, "rejected": s.Rejected, "hits": s.Hits, "null hits": s.NullHits, "loads": s.Loads,
+		"shared loads": s.SharedLoads, "let through": s.FailOpens, "fills": s.Fills, "audits": s.Audits,
+		"anomalies": s.Anomalies, "overloads": s.Overloads,
+	} {
+		r.add("guards", name, int(n))
 	}
 }
 

@@ -49,6 +49,8 @@ type run struct {
 	// away is odd while a filter is renamed away that will be renamed back, without
 	// what was added meanwhile.
 	away atomic.Int64
+
+	closing []func() // called when all work has ended
 }
 
 // going reports whether the run goes on.

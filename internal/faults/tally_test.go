@@ -19,7 +19,7 @@ type tally struct {
 }
 
 // The sections of a tally, in the order in which they are printed.
-var sections = []string{"faults", "network faults", "losses", "calls", "items", "errors", "rebuilds"}
+var sections = []string{"faults", "network faults", "losses", "calls", "items", "errors", "rebuilds", "guards"}
 
 func (c *tally) add(section, name string, n int) {
 	c.mu.Lock()
@@ -81,6 +81,9 @@ func (c *tally) String() string {
 		for _, n := range names {
 			sum += n
 		}
+		if len(names) == 0 {
+			continue
+		}
 		line := fmt.Sprintf("%-15s %d:", section, sum)
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			next := fmt.Sprintf(" %s %d,", name, names[name])
@@ -90,7 +93,7 @@ func (c *tally) String() string {
 			}
 			line += next
 		}
-		fmt.Fprintln(&b, strings.TrimSuffix(strings.TrimSuffix(line, ","), ":"))
+		fmt.Fprintln(&b, strings.TrimSuffix(line, ","))
 	}
 	fmt.Fprintf(&b, "%-15s %v at worst\n", "after deadlines", c.worst.Round(time.Millisecond))
 	if len(c.heap) > 0 {
