@@ -1,6 +1,9 @@
 package faults
 
 import (
+	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,25 +51,29 @@ type bed struct {
 	pause   time.Duration  // between two calls of one goroutine, about
 }
 
-// open returns a backend on clients of its own, which the end of the test closes.
-func (b *bed) open(t *testing.T, w way) bloom.Backend {
+// filter returns a handle that makes filters as cfg says, on clients of its own,
+// which the end of the test closes.
+func (b *bed) filter(t *testing.T, w way, cfg bloom.Config, hooks ...redis.Hook) *bloom.Filter {
+	f, err := bloom.New(b.open(t, w, hooks), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (b *bed) open(t *testing.T, w way, hooks []redis.Hook) bloom.Backend {
 	backends := make([]bloom.Backend, len(b.nodes))
 	for i, n := range b.nodes {
-		backends[i] = b.backend(n.client(t, w), n.key)
+		rdb := n.client(t, w)
+		for _, hook := range hooks {
+			rdb.(interface{ AddHook(redis.Hook) }).AddHook(hook)
+		}
+		backends[i] = b.backend(rdb, n.key)
 	}
 	if len(backends) == 1 {
 		return backends[0]
 	}
 	return bloom.NewSharded(backends...)
-}
-
-// filter returns a handle that makes filters as cfg says.
-func (b *bed) filter(t *testing.T, w way, cfg bloom.Config) *bloom.Filter {
-	f, err := bloom.New(b.open(t, w), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 func (n *node) client(t *testing.T, w way) redis.Cmdable {
@@ -97,4 +104,31 @@ func pipeliner(t *testing.T, make func() (*redis.AutoPipeliner, error)) redis.Cm
 	}
 	t.Cleanup(func() { _ = ap.Close() })
 	return ap
+}
+
+// process is a hook that lets a client's process die: from then on nothing that it
+// does has any effect.
+type process struct{ dead atomic.Bool }
+
+var errDead = errors.New("faults: this process is dead")
+
+func (p *process) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p *process) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if p.dead.Load() {
+			cmd.SetErr(errDead)
+			return errDead
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (p *process) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if p.dead.Load() {
+			return errDead
+		}
+		return next(ctx, cmds)
+	}
 }

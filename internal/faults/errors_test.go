@@ -28,6 +28,7 @@ var kinds = []struct {
 	{"full", bloom.ErrFull},
 	{"overloaded", bloom.ErrOverloaded},
 	{"query failed", errSource},
+	{"builder died", errDead},
 	{"context ended", context.DeadlineExceeded},
 	{"context ended", context.Canceled},
 	{"refused", syscall.ECONNREFUSED},

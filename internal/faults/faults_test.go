@@ -152,12 +152,12 @@ func TestFaults(t *testing.T) {
 		short time.Duration
 		bed   func(t *testing.T) *bed
 	}{
-		{"single Classic AOF", 3 * time.Second, func(t *testing.T) *bed { return single(t, bloom.Classic, true) }},
-		{"single Blocked", 3 * time.Second, func(t *testing.T) *bed { return single(t, bloom.Blocked, false) }},
-		{"sharded", 3 * time.Second, sharded},
-		{"module", 2 * time.Second, module},
-		{"guard", 3 * time.Second, guarded},
-		{"cluster", 4 * time.Second, cluster},
+		{"single Classic AOF", 2500 * time.Millisecond, func(t *testing.T) *bed { return single(t, bloom.Classic, true) }},
+		{"single Blocked", 2500 * time.Millisecond, func(t *testing.T) *bed { return single(t, bloom.Blocked, false) }},
+		{"sharded", 2 * time.Second, sharded},
+		{"module", 1500 * time.Millisecond, module},
+		{"guard", 2 * time.Second, guarded},
+		{"cluster", 3 * time.Second, cluster},
 	}
 	for _, run := range runs {
 		t.Run(run.name, func(t *testing.T) {

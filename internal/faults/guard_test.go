@@ -19,7 +19,7 @@ const (
 
 	// sharedLoad is for how long a guard that can't reach its cache may go on with a
 	// load that began before another guard's Invalidate.
-	sharedLoad = 2*loadTimeout + slack
+	sharedLoad = 2*loadTimeout + time.Second
 
 	guards = 3 // one for each way to the servers
 )

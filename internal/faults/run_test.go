@@ -19,7 +19,7 @@ const (
 	// slack is by how much a call may outlast its context, apart from what the
 	// machine stalled: far less than go-redis' own time-outs, which end calls
 	// that nothing else ends.
-	slack = time.Second
+	slack = 500 * time.Millisecond
 
 	// lease of staging; the shortest that there is.
 	lease = time.Second
@@ -224,10 +224,12 @@ func (r *run) register(f *bloom.Filter, rnd *rand.Rand, ids []string) error {
 	})
 }
 
-// builder rebuilds all the time, in all sizes. Some of its sources fail, and some of
-// its contexts end too early.
-func (r *run) builder(filters []*bloom.Filter, rnd *rand.Rand) {
+// builder rebuilds all the time, in all sizes. Some of its sources fail, some of its
+// contexts end too early, and some of its processes die, and leave what they built to
+// the lease.
+func (r *run) builder(filters []*bloom.Filter, p *process, rnd *rand.Rand) {
 	for r.going() {
+		p.dead.Store(false)
 		opts := &bloom.RebuildOptions{Settle: settle, Lease: lease, MinItems: uint64(rnd.IntN(2))}
 		limit, failAt, slowAt := 3*time.Second, -1, -1
 		switch rnd.IntN(10) {
@@ -239,6 +241,8 @@ func (r *run) builder(filters []*bloom.Filter, rnd *rand.Rand) {
 			limit = time.Duration(rnd.IntN(200)) * time.Millisecond
 		case 3:
 			opts.MaxAge = 200 * time.Millisecond
+		case 4:
+			time.AfterFunc(time.Duration(rnd.IntN(300))*time.Millisecond, func() { p.dead.Store(true) })
 		}
 		r.rebuild(filters[rnd.IntN(len(filters))], limit, failAt, slowAt, opts)
 		time.Sleep(time.Duration(rnd.IntN(100)) * time.Millisecond)
@@ -279,10 +283,11 @@ func (r *run) crew(start func(work func(rnd *rand.Rand))) {
 	}
 	for i := range 2 {
 		var filters []*bloom.Filter
+		p := new(process)
 		for _, shape := range r.bed.shapes {
-			filters = append(filters, r.bed.filter(r.t, way(i), shape))
+			filters = append(filters, r.bed.filter(r.t, way(i), shape, p))
 		}
-		start(func(rnd *rand.Rand) { r.builder(filters, rnd) })
+		start(func(rnd *rand.Rand) { r.builder(filters, p, rnd) })
 	}
 }
 

@@ -110,7 +110,7 @@ var serverFaults = []fault{
 	}},
 	{"SIGSTOP", func(d *driver, n *node) {
 		n.server.Freeze()
-		d.pause(250)
+		d.pause(1000) // beyond what calls have, and slack
 		n.server.Thaw()
 	}},
 	{"CLIENT KILL", func(d *driver, n *node) {
