@@ -22,6 +22,7 @@ const (
 	delay
 	repeatLate
 	holdFirst
+	resetReply
 )
 
 var (
@@ -37,6 +38,10 @@ var (
 	// CutRequest closes the client's connection without executing the request
 	// or any behind it. Replies to the requests before it are delivered.
 	CutRequest = Action{kind: cutRequest}
+
+	// ResetReply is CutReply in the middle: half of the reply is delivered, and
+	// then the connection is reset (RST).
+	ResetReply = Action{kind: resetReply}
 )
 
 // Delay delivers the request d later, even if the client has gone away by

@@ -37,10 +37,11 @@ type link struct {
 
 // delivery is something due to the client.
 type delivery struct {
-	due time.Time
-	raw []byte // a reply or push
-	cut bool   // end the stream instead
-	end bool   // nothing will follow
+	due   time.Time
+	raw   []byte // a reply or push
+	cut   bool   // end the stream instead
+	reset bool   // reset the connection after raw
+	end   bool   // nothing will follow
 }
 
 func newLink(p *Proxy, client, server *net.TCPConn) *link {
@@ -127,19 +128,27 @@ func (l *link) forwardRequests() {
 func (l *link) forwardReplies() {
 	defer l.hangUp()
 	in := newSplitter(l.server)
-	cut := false // one reply was, so no more must reach the client
+	cut := false    // one reply was, so no more must reach the client
+	var half []byte // what does, before the connection is reset
 	for {
 		raw, push, err := in.reply()
 		if err != nil {
 			return
 		}
-		cut = cut || !push && l.answers() == cutReply
+		if !push && !cut {
+			switch l.answers() {
+			case cutReply:
+				cut = true
+			case resetReply:
+				cut, half = true, raw[:len(raw)/2]
+			}
+		}
 		due := time.Now().Add(time.Duration(l.proxy.latency.Load()))
 		if !cut {
 			l.hand(delivery{due: due, raw: raw})
 		}
 		if !push && l.answered() && cut {
-			l.hand(delivery{due: due, cut: true})
+			l.hand(delivery{due: due, raw: half, cut: half == nil, reset: half != nil})
 		}
 	}
 }
@@ -185,13 +194,16 @@ func (l *link) deliver() {
 			l.sleep(wait)
 		}
 		_, _ = out.Write(d.raw) // a client that went away misses its replies
-		if len(l.replies) == 0 || d.cut || d.end {
+		if len(l.replies) == 0 || d.cut || d.reset || d.end {
 			_ = out.Flush()
 		}
 		if d.cut {
 			_ = l.client.CloseWrite()
 		}
-		if d.end {
+		if d.reset {
+			_ = l.client.SetLinger(0)
+		}
+		if d.end || d.reset {
 			return
 		}
 	}

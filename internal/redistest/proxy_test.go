@@ -83,6 +83,24 @@ func TestProxyCutReply(t *testing.T) {
 	})
 }
 
+func TestProxyResetReply(t *testing.T) {
+	Each(t, func(t *testing.T, s Target) {
+		p, c := proxied(t, s)
+		_, direct := proxied(t, s)
+		key := Key(t)
+		p.Intercept(First(ResetReply, "INCR"))
+		assert.EqualValues(t, 2, c.Incr(ctx, key).Val(), "executed, lost, and executed again")
+		assert.EqualValues(t, 3, c.Incr(ctx, key).Val())
+
+		p, c = proxied(t, s, noRetries)
+		p.Intercept(First(ResetReply, "GET"))
+		require.NoError(t, direct.Set(ctx, key, strings.Repeat("x", 1000), 0).Err())
+		got, err := c.Get(ctx, key).Result()
+		assert.Error(t, err)
+		assert.Empty(t, got)
+	})
+}
+
 // Wherever the cut is, the whole pipeline was executed before the client
 // learns of it.
 func TestProxyCutReplyInPipeline(t *testing.T) {
