@@ -292,7 +292,7 @@ func TestGuardModel(t *testing.T) {
 			m.ids[i].Store(m.newID())
 		}
 		add := func(cache Cache, opts GuardOptions[string]) {
-			opts.AuditRate, opts.OnAnomaly = 0.1, m.hear
+			opts.AuditRate, opts.OnAnomaly = 0.3, m.hear
 			s := s
 			s.cache = cache
 			m.guards = append(m.guards, newTestGuard(t, s, m.load, &opts))
