@@ -177,6 +177,32 @@ func ExampleFilter_Exists() {
 	// true true
 }
 
+// A filter whose positions nobody can compute who lacks the key.
+func ExampleConfig_hashKey() {
+	rdb, stop := testClient()
+	defer stop()
+	ctx := context.Background()
+	secret := []byte("16 random bytes!") // from where the service has its secrets
+
+	filter, err := bloom.New(bloom.NewBitmap(rdb, "orders"), bloom.Config{Capacity: 1_000, HashKey: secret})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := filter.CreateEmpty(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	other, err := bloom.New(bloom.NewBitmap(rdb, "orders"), bloom.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	exists, err := other.Exists(ctx, "1")
+	fmt.Println(exists, errors.Is(err, bloom.ErrParamsMismatch))
+
+	// Output:
+	// true true
+}
+
 // The calls of many goroutines share round trips.
 func ExampleNewBitmap_autoPipeliner() {
 	rdb, stop := testClient()
