@@ -43,17 +43,22 @@ type node struct {
 type bed struct {
 	nodes   []*node
 	backend func(rdb redis.Cmdable, key string) bloom.Backend
+	first   []fault // that come first in any run
 	faults  []fault
 	shapes  []bloom.Config // what rebuilds make
 	rows    int            // of the table
 	batch   int            // items in a batch
 	guarded bool           // readers and adders go through Guards
+	waits   bool           // what returned nil is on a replica, and primaries die at any time
 	pause   time.Duration  // between two calls of one goroutine, about
 }
 
 // filter returns a handle that makes filters as cfg says, on clients of its own,
 // which the end of the test closes.
 func (b *bed) filter(t *testing.T, w way, cfg bloom.Config, hooks ...redis.Hook) *bloom.Filter {
+	if b.waits && w != coalesced {
+		cfg.WaitReplicas, cfg.WaitTimeout = 1, 200*time.Millisecond
+	}
 	f, err := bloom.New(b.open(t, w, hooks), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -10,23 +10,44 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// quietFailover kills a primary once it acknowledges nothing any more, and its replica
+// has all that it did acknowledge: nothing is lost.
+var quietFailover = fault{"failover", func(d *driver, n *node) {
+	primary := n.cluster.Primary(d.t, n.key)
+	d.admin(func(ctx context.Context) error {
+		return n.at(d.t, primary).Do(ctx, "client", "pause", 10_000, "write").Err()
+	})
+	n.cluster.Replica(d.t, n.key).AwaitInStep(d.t)
+	n.failOver(d, primary)
+}}
+
+// suddenFailover kills a primary in the middle of everything.
+var suddenFailover = fault{"sudden failover", func(d *driver, n *node) {
+	n.failOver(d, n.cluster.Primary(d.t, n.key))
+}}
+
+// laggingFailover promotes a replica that has missed what came last.
+var laggingFailover = fault{"failover to a replica that lags", func(d *driver, n *node) {
+	replica := n.cluster.Replica(d.t, n.key)
+	replica.CutOff(d.t)
+	d.pause(300)
+	n.failOver(d, n.cluster.Primary(d.t, n.key))
+	replica.Reattach(d.t)
+}}
+
+func (n *node) failOver(d *driver, primary *redistest.Server) {
+	replica := n.cluster.Replica(d.t, n.key)
+	primary.Stop()
+	n.takeOver(d, replica, "force")
+	d.pause(300)
+	primary.Restart(d.t)
+	n.cluster.Await(d.t)
+}
+
 // clusterFaults happen to a cluster of which no node is ever taken for dead by
 // itself: what primaries acknowledge and replicas don't have would be lost then, and
 // no client could see it.
 var clusterFaults = []fault{
-	{"failover", func(d *driver, n *node) {
-		primary, replica := n.cluster.Primary(d.t, n.key), n.cluster.Replica(d.t, n.key)
-		// Nothing is acknowledged any more, and the replica has what was.
-		d.admin(func(ctx context.Context) error {
-			return n.at(d.t, primary).Do(ctx, "client", "pause", 10_000, "write").Err()
-		})
-		replica.AwaitInStep(d.t)
-		primary.Stop()
-		n.takeOver(d, replica, "force")
-		d.pause(300)
-		primary.Restart(d.t)
-		n.cluster.Await(d.t)
-	}},
 	{"handover", func(d *driver, n *node) {
 		replica := n.cluster.Replica(d.t, n.key)
 		replica.AwaitInStep(d.t)
@@ -40,6 +61,7 @@ var clusterFaults = []fault{
 			d.pause(150)
 		}
 		move.End(d.t)
+		n.cluster.Replica(d.t, n.key).AwaitInStep(d.t) // it has what moved
 	}},
 	{"SIGSTOP", func(d *driver, n *node) {
 		primary := n.cluster.Primary(d.t, n.key)

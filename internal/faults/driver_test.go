@@ -36,7 +36,7 @@ type driver struct {
 // drive runs a bed under load for a while.
 func (b *bed) drive(t *testing.T, seed uint64, within time.Duration) *tally {
 	r := &run{tally: &tally{}, t: t, bed: b, table: &table{most: b.rows}, seed: seed}
-	d := &driver{run: r, rnd: rand.New(rand.NewPCG(seed, r.roll())), began: time.Now()}
+	d := &driver{run: r, rnd: rand.New(rand.NewPCG(seed, r.roll())), began: time.Now(), deck: slices.Clone(b.first)}
 	defer func() {
 		if t.Failed() {
 			t.Logf("the last faults:\n%s", strings.Join(d.log, "\n"))
@@ -72,8 +72,8 @@ func (b *bed) drive(t *testing.T, seed uint64, within time.Duration) *tally {
 	}
 	end := time.Now().Add(within)
 	for weigh := time.Now().Add(within / 4); time.Now().Before(end) && r.going(); {
-		d.recovered()
-		d.pause(300)
+		d.recovered(min(2*time.Second, within/8))
+		d.pause(int(min(300, within.Milliseconds()/20)))
 		d.deal()
 		if time.Now().After(weigh) {
 			r.weigh()
@@ -138,12 +138,12 @@ func (d *driver) damage(n *node, name string, do func(ctx context.Context) error
 	d.admin(do)
 }
 
-// recovered waits until the filter is whole again: mostly, and not for long.
-func (d *driver) recovered() {
+// recovered waits until the filter is whole again, but not always, and not for long.
+func (d *driver) recovered(most time.Duration) {
 	if d.rnd.IntN(6) == 0 {
 		return
 	}
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) && d.going(); {
+	for end := time.Now().Add(most); time.Now().Before(end) && d.going(); {
 		ctx, cancel := context.WithTimeout(d.t.Context(), 50*time.Millisecond)
 		err := d.handles[0].Ready(ctx)
 		cancel()

@@ -51,6 +51,9 @@ func kindOf(err error) string {
 			return k.name
 		}
 	}
+	if strings.Contains(err.Error(), "replicas within") { // too few have it
+		return "replicas"
+	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		return "time-out"

@@ -83,12 +83,18 @@ func sharded(t *testing.T) *bed {
 	return b
 }
 
-func cluster(t *testing.T) *bed {
+func cluster(t *testing.T, waits bool) *bed {
 	const rows = 4_000
+	failovers := []fault{quietFailover}
+	if waits {
+		failovers = []fault{laggingFailover, suddenFailover}
+	}
 	return &bed{
+		waits:   waits,
 		nodes:   []*node{startCluster(t, "of{orders}")},
 		backend: bitmap,
-		faults:  faultsOf(clusterFaults, clusterFaults, keyFaults, bitmapFaults),
+		first:   failovers,
+		faults:  faultsOf(failovers, failovers, clusterFaults, clusterFaults, keyFaults, bitmapFaults),
 		shapes:  shapes(bloom.Blocked, rows),
 		rows:    rows,
 		batch:   100,
@@ -152,12 +158,13 @@ func TestFaults(t *testing.T) {
 		short time.Duration
 		bed   func(t *testing.T) *bed
 	}{
-		{"single Classic AOF", 2500 * time.Millisecond, func(t *testing.T) *bed { return single(t, bloom.Classic, true) }},
-		{"single Blocked", 2500 * time.Millisecond, func(t *testing.T) *bed { return single(t, bloom.Blocked, false) }},
+		{"single Classic AOF", 2 * time.Second, func(t *testing.T) *bed { return single(t, bloom.Classic, true) }},
+		{"single Blocked", 2 * time.Second, func(t *testing.T) *bed { return single(t, bloom.Blocked, false) }},
 		{"sharded", 2 * time.Second, sharded},
 		{"module", 1500 * time.Millisecond, module},
 		{"guard", 2 * time.Second, guarded},
-		{"cluster", 3 * time.Second, cluster},
+		{"cluster", 2 * time.Second, func(t *testing.T) *bed { return cluster(t, false) }},
+		{"cluster that waits", 2 * time.Second, func(t *testing.T) *bed { return cluster(t, true) }},
 	}
 	for _, run := range runs {
 		t.Run(run.name, func(t *testing.T) {

@@ -185,8 +185,9 @@ func (r *run) adder(f, other *bloom.Filter, rnd *rand.Rand) {
 		ok := err == nil
 		if errors.Is(err, bloom.ErrNotReady) {
 			// Nobody has promised to keep it, but a filter comes back by a rebuild,
-			// which reads the row; unless the old one is merely put back.
-			ok = away%2 == 0 && r.away.Load() == away
+			// which reads the row; unless the old one is merely put back, by name or by
+			// a failover that lost how it was lost.
+			ok = away%2 == 0 && r.away.Load() == away && !r.bed.waits
 		}
 		if ok && commits {
 			rows, ok = r.table.commit(ids, began)
@@ -277,7 +278,11 @@ func (r *run) crew(start func(work func(rnd *rand.Rand))) {
 			start(func(rnd *rand.Rand) { r.reader(f, rnd) })
 		}
 		for i := range 3 {
-			f, other := open(way(i)), open(direct)
+			w := way(i)
+			if r.bed.waits {
+				w = direct // nobody waits for replicas on a shared connection
+			}
+			f, other := open(w), open(direct)
 			start(func(rnd *rand.Rand) { r.adder(f, other, rnd) })
 		}
 	}
