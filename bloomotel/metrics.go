@@ -38,7 +38,7 @@ var guardCounters = []struct {
 		func(s *bloom.GuardStats) uint64 { return s.FillErrors }},
 	{"audits", "{get}", "Gets of ids that the filter denied and that were loaded all the same.",
 		func(s *bloom.GuardStats) uint64 { return s.Audits }},
-	{"anomalies", "{row}", "Rows seen behind a certain \"no\", cached or loaded: a Register was left out, or the filter is damaged.",
+	{"anomalies", "{row}", "Rows found behind a certain \"no\", cached or loaded: a Register was left out, or the filter is damaged.",
 		func(s *bloom.GuardStats) uint64 { return s.Anomalies }},
 	{"heals", "{id}", "Ids added to the filter because of an anomaly.",
 		func(s *bloom.GuardStats) uint64 { return s.Heals }},
