@@ -13,8 +13,10 @@
 //
 //   - An item whose Add has returned nil is never denied, whatever happened since: a
 //     filter that was lost says so by errors, until a Rebuild has published one that
-//     has the items of all rows. Only a server that acknowledged a write and lost
-//     it alone could excuse a "no", and no driver does that.
+//     has the items of all rows. Only a server that acknowledged a write and lost it
+//     alone could excuse a "no". So primaries die when their replicas are in step, or
+//     at any time under a Config that waits for replicas; and an old filter is put
+//     back only where no newer one is.
 //   - After a loss, and before the next rebuild, every call is an error.
 //   - Every bool beside an error is true.
 //   - Every call returns when its context ends.

@@ -30,6 +30,7 @@ func duration(t *testing.T, short time.Duration, runs int) time.Duration {
 	}
 	all, err := time.ParseDuration(text)
 	require.NoError(t, err, "BLOOM_FAULTS")
+	require.Positive(t, all, "BLOOM_FAULTS")
 	return all / time.Duration(runs)
 }
 

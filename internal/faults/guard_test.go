@@ -141,7 +141,7 @@ func (r *run) getter(g *bloom.Guard[int64], by int, rnd *rand.Rand) {
 		}
 		least := int64(0)
 		if who != nil {
-			least = who.least(by, r.pulse.stalls(time.Now().Add(-time.Minute)))
+			least = who.least(by, r.pulse.stalls(time.Now().Add(-2*sharedLoad)))
 		}
 		var version int64
 		found := true
@@ -161,7 +161,7 @@ func (r *run) getter(g *bloom.Guard[int64], by int, rnd *rand.Rand) {
 func (r *run) getMulti(g *bloom.Guard[int64], by int, rnd *rand.Rand, known []*row) {
 	ids, least := idsOf(known), make([]int64, len(known))
 	for i, who := range known {
-		least[i] = who.least(by, r.pulse.stalls(time.Now().Add(-time.Minute)))
+		least[i] = who.least(by, r.pulse.stalls(time.Now().Add(-2*sharedLoad)))
 	}
 	for range known {
 		ids = append(ids, fmt.Sprintf("absent %d", rnd.Uint64()))

@@ -50,6 +50,7 @@ type run struct {
 	// what was added meanwhile.
 	away atomic.Int64
 
+	rolls   atomic.Uint64
 	closing []func() // called when all work has ended
 }
 
@@ -296,9 +297,8 @@ func (r *run) crew(start func(work func(rnd *rand.Rand))) {
 	}
 }
 
-var rolls atomic.Uint64
-
-func (r *run) roll() uint64 { return rolls.Add(1) }
+// roll numbers the goroutines of a run: each has random numbers of its own.
+func (r *run) roll() uint64 { return r.rolls.Add(1) }
 
 // start fills the table and builds the first filter.
 func (r *run) start() {

@@ -43,15 +43,6 @@ func (c *tally) get(section, name string) int64 {
 	return c.n[section][name]
 }
 
-func (c *tally) sum(section string) (sum int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, n := range c.n[section] {
-		sum += n
-	}
-	return sum
-}
-
 func (c *tally) outlasted(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
