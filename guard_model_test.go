@@ -323,15 +323,15 @@ func TestGuardModel(t *testing.T) {
 		}
 	}
 	redistest.Each(t, func(t *testing.T, target redistest.Target) {
-		ops := 100_000
+		ops := 60_000
 		if !target.Real {
-			ops = 4000
+			ops = 3000
 		}
 		s := redisStore(t, target, Classic)
 		run(t, s, NewRedisCache(target.Client(t), s.prefix), modelOps(t, ops))
 	})
 	t.Run("memory", func(t *testing.T) {
 		s := memoryStore(t)
-		run(t, s, s.cache, modelOps(t, 100_000))
+		run(t, s, s.cache, modelOps(t, 60_000))
 	})
 }

@@ -45,6 +45,9 @@ const multiOutageBound = 3 * time.Second
 // each once. FailClosed answers none. When Redis is back, so is all the rest.
 func TestGuardMultiOutage(t *testing.T) {
 	ids := numberedIDs(5000)
+	if raceEnabled {
+		ids = ids[:2500]
+	}
 	for name := range outages(&redistest.Server{}, t) {
 		for _, clients := range []int{1, 2} {
 			if clients == 2 && name == "stopped" {
