@@ -237,6 +237,7 @@ func memFill(t *testing.T, m *Memory, from, to int) {
 }
 
 func TestMemoryInfo(t *testing.T) {
+	t.Parallel()
 	const capacity = 50_000
 	for _, layout := range sizingLayouts {
 		t.Run(layout.String(), func(t *testing.T) {

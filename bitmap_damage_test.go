@@ -105,6 +105,7 @@ func requireDamaged(t *testing.T, err error, value string) {
 // A string that lost its end, at every byte, and then was made longer again by a
 // foreign command.
 func TestTruncated(t *testing.T) {
+	t.Parallel()
 	damage(t, func(t *testing.T, d damaged) {
 		size := len(d.whole)
 		for length := range size {

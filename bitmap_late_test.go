@@ -18,6 +18,7 @@ type world struct {
 // A filter that is lost stays lost, and one that was made meanwhile stays as it
 // is, whichever half of whichever change comes late.
 func TestLateIntoAnotherWorld(t *testing.T) {
+	t.Parallel()
 	other := func(n uint64, otherLayout bool) func(*testing.T, *lossy, Layout) {
 		return func(t *testing.T, l *lossy, layout Layout) {
 			require.NoError(t, l.near.Del(t.Context(), l.key).Err())

@@ -197,6 +197,7 @@ func (c *crowd) stop() {
 // A loaded filter is renamed over the live one, again and again, half of them of
 // another size or layout: no reader sees an error, let alone a no (case F5).
 func TestSwapsUnderReaders(t *testing.T) {
+	t.Parallel()
 	bothLayouts(t, func(t *testing.T, layout bloom.Layout) {
 		s := redistest.Shared(t)
 		rdb, key := s.Client(t), redistest.Key(t)
@@ -225,6 +226,7 @@ func TestSwapsUnderReaders(t *testing.T) {
 // The same with a moment in which there is none: then ErrNotReady is right, and
 // still no reader sees a no.
 func TestRemadeUnderReaders(t *testing.T) {
+	t.Parallel()
 	bothLayouts(t, func(t *testing.T, layout bloom.Layout) {
 		s := redistest.Shared(t)
 		rdb, key := s.Client(t), redistest.Key(t)

@@ -16,6 +16,7 @@ import (
 // backend and server. A test gets a place of its own, and a new handle on it
 // each time it asks for one.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	t.Run("bitmap", func(t *testing.T) {
 		redistest.Each(t, func(t *testing.T, s redistest.Target) {
 			rdb, prefix := s.Client(t), redistest.Key(t) // another one at each -count

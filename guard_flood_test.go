@@ -15,6 +15,7 @@ import (
 // A flood of unknown ids: the database sees the false positives of the filter, at
 // most 1.2 times as many as configured, and each only once per null TTL (G9).
 func TestGuardFlood(t *testing.T) {
+	t.Parallel()
 	flood := func(t *testing.T, b Backend, c Cache, layout Layout, capacity, n int) {
 		f, err := New(b, Config{Capacity: uint64(capacity), Layout: layout})
 		require.NoError(t, err)

@@ -276,7 +276,7 @@ func modelOps(t *testing.T, def int) int {
 		return n
 	}
 	if raceEnabled || testing.Short() {
-		def /= 4
+		def /= 8
 	}
 	return def
 }
@@ -285,6 +285,7 @@ func modelOps(t *testing.T, def int) int {
 // calls that dawdle at random and a cache that loses entries: no Get returns what
 // the row was before news of its change had gone out, and nothing stale stays.
 func TestGuardModel(t *testing.T) {
+	t.Parallel()
 	run := func(t *testing.T, s guardStore, other Cache, ops int) {
 		const rounds = 10
 		m := &model{t: t, s: s, db: &modelDB{rows: map[string]*modelRow{}}, dice: &dice{seed: testSeed(t).Uint64()}}

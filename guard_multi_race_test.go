@@ -233,6 +233,7 @@ func TestGuardMultiOldAndNewLoad(t *testing.T) {
 // GetMultis of the same ids in opposite orders, with Gets of them, and few slots:
 // nobody waits for ever, and each id is loaded once.
 func TestGuardMultiOppositeOrders(t *testing.T) {
+	t.Parallel()
 	const n = 60
 	eachMulti(t, rowOf, func(t *testing.T, opts GuardOptions[string]) {
 		for _, maxLoads := range []int{1, 2, 7} {

@@ -112,9 +112,10 @@ func TestAppendPositionsAppends(t *testing.T) {
 // most a tenth above it, beyond what chance does to the count, nor much below,
 // or the prediction would be wrong.
 func TestMeasuredRate(t *testing.T) {
+	t.Parallel()
 	capacity, probes := 200_000, 10_000_000
 	if raceEnabled {
-		capacity, probes = 20_000, 1_000_000
+		capacity, probes = 20_000, 400_000
 	}
 	for _, layout := range sizingLayouts {
 		for _, rate := range []float64{1e-2, 1e-3, 1e-4} {

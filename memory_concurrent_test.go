@@ -61,6 +61,7 @@ func memParallel(t *testing.T, first func(running func() bool) error, others ...
 // Without a Reset there is no moment at which an item whose Add has returned is
 // denied: not by the filter, and not by a copy that was written afterwards.
 func TestMemoryConcurrent(t *testing.T) {
+	t.Parallel()
 	const copies, most = 30, 3000 // most: items of an adder
 	for _, layout := range sizingLayouts {
 		t.Run(layout.String(), func(t *testing.T) {

@@ -195,6 +195,7 @@ func (town *rebuildTown) rebuild(t *testing.T, maxAge time.Duration) (RebuildRep
 // A builder that is killed at any moment leaves the live filter whole, is in the
 // next one's way no longer than its lease, and leaves no key beyond that.
 func TestRebuildKilled(t *testing.T) {
+	t.Parallel()
 	s, rnd := redistest.Start(t), rand.New(rand.NewPCG(rebuildSeed(t), 0))
 	towns, rounds := make([]*rebuildTown, 10), 5
 	if testing.Short() {
@@ -310,6 +311,7 @@ func TestRebuildTwoProcesses(t *testing.T) {
 // A builder that is stopped past its lease, while another one builds and publishes,
 // harms nothing when it goes on, and ends with an error.
 func TestRebuildStoppedPastItsLease(t *testing.T) {
+	t.Parallel()
 	s, towns := redistest.Start(t), map[string]*rebuildTown{}
 	for _, name := range []string{"add published", "merge published", "check published", "publish published",
 		"merge building", "publish building", "merge nothing", "publish nothing"} {

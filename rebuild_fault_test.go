@@ -226,6 +226,7 @@ func (b *rebuildFaults) rebuildLate(name string, nth int64) {
 // another one, under another one, after the filter was dropped. Nothing that is
 // live changes, and nothing without a lease is left.
 func TestRebuildLateCopies(t *testing.T) {
+	t.Parallel()
 	type when struct {
 		name string
 		// release delivers the copy, at the right moment; it returns the replies.

@@ -190,6 +190,7 @@ func rebuildShapes(first, other Layout, n uint64) []Config {
 // A hundred rebuilds under readers and writers, half of which change capacity, rate
 // or layout: no errors and no false negatives, before, during and after.
 func TestRebuildUnderLoad(t *testing.T) {
+	t.Parallel()
 	rebuilds := 100
 	if testing.Short() {
 		rebuilds = 20

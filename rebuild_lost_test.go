@@ -93,6 +93,7 @@ func TestRebuildMergeGoesBack(t *testing.T) {
 // A real server is killed and comes back with an older snapshot, in the middle of
 // a rebuild.
 func TestRebuildServerRestarts(t *testing.T) {
+	t.Parallel()
 	for i, pair := range rebuildMoments() {
 		t.Run(fmt.Sprint(pair), func(t *testing.T) {
 			s := redistest.Start(t)
@@ -116,6 +117,7 @@ func TestRebuildServerRestarts(t *testing.T) {
 
 // What the server forgot altogether ends the rebuild: staging, or everything.
 func TestRebuildServerForgets(t *testing.T) {
+	t.Parallel()
 	for _, layout := range []Layout{Classic, Blocked} {
 		s := redistest.Start(t)
 		b := newRebuildFaultsRetrying(t, s, layout, 200*time.Millisecond)

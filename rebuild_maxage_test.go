@@ -135,6 +135,7 @@ func TestRebuildAgeIsTheServers(t *testing.T) {
 // Twelve replicas boot at once: one rebuilds, also where the first one fails, and
 // the others wait and skip.
 func TestRebuildTwelveAtOnce(t *testing.T) {
+	t.Parallel()
 	for name, fail := range map[string]bool{"first succeeds": false, "first fails": true} {
 		t.Run(name, func(t *testing.T) {
 			rebuildBeds(t, func(t *testing.T, b rebuildBed) {

@@ -159,6 +159,7 @@ func (m *rebuildModel) run(steps int) {
 // crash at every step, leases that end, copies that come late and a server that
 // forgets.
 func TestRebuildModel(t *testing.T) {
+	t.Parallel()
 	seed := rebuildSeed(t)
 	rounds := 15
 	if testing.Short() {

@@ -274,6 +274,7 @@ func rebuildStops(yield func(string, error) bool) bool {
 
 // A lease that is lost ends the rebuild, source included.
 func TestRebuildLosesLease(t *testing.T) {
+	t.Parallel()
 	rebuildBeds(t, func(t *testing.T, b rebuildBed) {
 		items := rebuildItems("row ", 100)
 		f := b.built(t, 500, items)

@@ -217,6 +217,7 @@ func moduleAdds(t *testing.T, f *Filter) {
 // Batches go out several at a time. Where the server loses the script in between, or
 // another gets it back meanwhile, all items arrive, in their order.
 func TestModuleRebuildNoScript(t *testing.T) {
+	t.Parallel()
 	rows := moduleItems("row", batchesPerTrip*maxModuleItems+17)
 	moduleBeds(t, func(t *testing.T, b *moduleBed) {
 		if b.real() {

@@ -106,6 +106,7 @@ func TestShardAllowanceSimulated(t *testing.T) {
 // At capacity the rate is what was asked for, in every layout, also where the
 // shards are small.
 func TestShardedRateAtCapacity(t *testing.T) {
+	t.Parallel()
 	seed := rebuildSeed(t)
 	const probes = 50_000
 	for _, layout := range []Layout{Classic, Blocked} {

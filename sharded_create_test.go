@@ -88,6 +88,7 @@ func shardedDying(t testing.TB, cfg Config, shards []Backend, at int, died func(
 
 // Fifty creators at once make one filter, of which nobody loses an item.
 func TestShardedCreateAtOnce(t *testing.T) {
+	t.Parallel()
 	kinds := shardKinds(t)
 	kinds["bitmap on a real server"] = func(t *testing.T, n int) (all []Backend) {
 		rdb := redistest.Shared(t).Client(t)

@@ -13,6 +13,7 @@ import (
 // A rebuild that breaks off between two shards leaves each of them old or new, which
 // is right; the next one works, and with MaxAge it builds only what is not young.
 func TestShardedRebuildDies(t *testing.T) {
+	t.Parallel()
 	old, fresh := rebuildItems("row ", 60), rebuildItems("fresh ", 20)
 	rows := append(append([]string{}, old...), fresh...)
 	for kind, places := range shardKinds(t) {
