@@ -35,6 +35,7 @@ type row struct {
 	at      int // in rows
 	member  int // in members, or -1
 	deleted atomic.Bool
+	born    time.Time
 
 	// What a Guard may say of it.
 	version atomic.Int64 // as committed
@@ -69,7 +70,7 @@ func (t *table) insert(ids []string) []*row {
 func (t *table) insertLocked(ids []string) []*row {
 	rows := make([]*row, len(ids))
 	for i, id := range ids {
-		rows[i] = &row{id: id, at: len(t.rows), member: -1}
+		rows[i] = &row{id: id, at: len(t.rows), member: -1, born: time.Now()}
 		rows[i].version.Store(1)
 		t.rows = append(t.rows, rows[i])
 		if t.byID == nil {
@@ -154,15 +155,11 @@ func (t *table) all() []*row {
 	return append([]*row(nil), t.members...)
 }
 
-// get reads one row.
-func (t *table) get(id string) (version int64, ok bool) {
+// get reads one row, nil if there is none.
+func (t *table) get(id string) *row {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	r, ok := t.byID[id]
-	if !ok {
-		return 0, false
-	}
-	return r.version.Load(), true
+	return t.byID[id]
 }
 
 // scan returns the ids that a query sees which begins now.
