@@ -49,6 +49,9 @@ func TestBatchTrips(t *testing.T) {
 		{Blocked, 0.01, 6, 20_000},
 	} {
 		t.Run(fmt.Sprintf("%v k=%d", c.layout, c.k), func(t *testing.T) {
+			if raceEnabled {
+				c.n /= 5
+			}
 			rdb := redistest.Shared(t).Client(t)
 			trips := &redistest.Trips{}
 			rdb.AddHook(trips)

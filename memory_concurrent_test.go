@@ -62,7 +62,7 @@ func memParallel(t *testing.T, first func(running func() bool) error, others ...
 // denied: not by the filter, and not by a copy that was written afterwards.
 func TestMemoryConcurrent(t *testing.T) {
 	t.Parallel()
-	const copies, most = 30, 3000 // most: items of an adder
+	const copies, most = 15, 3000 // most: items of an adder
 	for _, layout := range sizingLayouts {
 		t.Run(layout.String(), func(t *testing.T) {
 			ctx := t.Context()

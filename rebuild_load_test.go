@@ -191,14 +191,17 @@ func rebuildShapes(first, other Layout, n uint64) []Config {
 // or layout: no errors and no false negatives, before, during and after.
 func TestRebuildUnderLoad(t *testing.T) {
 	t.Parallel()
-	rebuilds := 100
+	rebuilds, others := 100, 50 // on a real server, and elsewhere
 	if testing.Short() {
-		rebuilds = 20
+		rebuilds, others = 20, 10
+	}
+	if raceEnabled {
+		others /= 2
 	}
 	for _, layout := range []Layout{Classic, Blocked} {
 		shapes := rebuildShapes(layout, Classic+Blocked-layout, 8000)
 		t.Run("memory "+layout.String(), func(t *testing.T) {
-			rebuildLoad{rebuildMemory(layout), rebuilds, 200, 1000, 20 * time.Microsecond, shapes}.run(t)
+			rebuildLoad{rebuildMemory(layout), others, 200, 1000, 20 * time.Microsecond, shapes}.run(t)
 		})
 		t.Run("redis "+layout.String(), func(t *testing.T) {
 			s := redistest.Target{Addr: redistest.Shared(t).Addr(), Real: true}
@@ -212,10 +215,10 @@ func TestRebuildUnderLoad(t *testing.T) {
 	t.Run("sharded", func(t *testing.T) {
 		s := redistest.Shared(t)
 		bed := rebuildShards(rebuildOwn(t, s, Blocked), rebuildMemory(Blocked), rebuildOwn(t, s, Blocked))
-		rebuildLoad{bed, rebuilds / 2, 200, 1000, 300 * time.Microsecond, rebuildShapes(Blocked, Classic, 8000)}.run(t)
+		rebuildLoad{bed, others, 200, 1000, 300 * time.Microsecond, rebuildShapes(Blocked, Classic, 8000)}.run(t)
 	})
 	t.Run("redisbloom", func(t *testing.T) {
 		// It refuses what is over its capacity, so that is large.
-		rebuildLoad{rebuildModule(t), rebuilds / 2, 200, 1000, 300 * time.Microsecond, rebuildShapes(Classic, Classic, 40_000)}.run(t)
+		rebuildLoad{rebuildModule(t), others, 200, 1000, 300 * time.Microsecond, rebuildShapes(Classic, Classic, 40_000)}.run(t)
 	})
 }

@@ -162,8 +162,11 @@ func TestRebuildModel(t *testing.T) {
 	t.Parallel()
 	seed := rebuildSeed(t)
 	rounds := 15
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		rounds = 5
+	case raceEnabled:
+		rounds = 9
 	}
 	published := 0
 	run := func(t *testing.T, bed rebuildBed, sizes []uint64, steps, round int) {
