@@ -34,11 +34,7 @@ func entryTag(entry []byte) byte {
 
 // decode returns the value of an entry. A nil pointer is none, see isNil.
 func (g *Guard[V]) decode(entry []byte) (v V, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = panicError(p)
-		}
-	}()
+	defer catch(&err)
 	v, err = g.opts.Codec.Unmarshal(entry[1:])
 	if err == nil && isNil(v) {
 		err = fmt.Errorf("decoded a nil %v", reflect.TypeFor[V]())

@@ -151,10 +151,8 @@ func (fs *flights[V]) begin(f *flight[V], token []byte) (other *flight[V], again
 		if f.overtaken {
 			return nil, true
 		}
-		for _, o := range fs.byID[f.id] {
-			if o != f && o.begun && bytes.Equal(o.token, token) {
-				return o, false
-			}
+		if o := fs.loading(f, token); o != nil {
+			return o, false
 		}
 	}
 	f.begun, f.token = true, token
@@ -166,13 +164,8 @@ func (fs *flights[V]) begin(f *flight[V], token []byte) (other *flight[V], again
 func (fs *flights[V]) beginAlone(f *flight[V], token []byte) bool {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if token != nil && f.overtaken {
+	if token != nil && f.overtaken || fs.loading(f, token) != nil {
 		return false
-	}
-	for _, o := range fs.byID[f.id] {
-		if o != f && o.begun && bytes.Equal(o.token, token) {
-			return false
-		}
 	}
 	f.begun, f.token = true, token
 	return true
@@ -182,8 +175,14 @@ func (fs *flights[V]) beginAlone(f *flight[V], token []byte) bool {
 func (fs *flights[V]) unleased(f *flight[V]) *flight[V] {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
+	return fs.loading(f, nil)
+}
+
+// loading returns another flight of the id that loads under token, or without a
+// lease if that is nil. It wants fs.mu held.
+func (fs *flights[V]) loading(f *flight[V], token []byte) *flight[V] {
 	for _, o := range fs.byID[f.id] {
-		if o != f && o.begun && o.token == nil {
+		if o != f && o.begun && bytes.Equal(o.token, token) {
 			return o
 		}
 	}
@@ -246,7 +245,13 @@ func (fs *flights[V]) requeue() {
 	fs.mu.Unlock()
 }
 
-// unqueue counts a flight that got its slot.
+// awaitSlot takes a slot for flights that are queued.
+func (fs *flights[V]) awaitSlot() {
+	fs.slots <- struct{}{}
+	fs.unqueue()
+}
+
+// unqueue counts flights that wait no longer.
 func (fs *flights[V]) unqueue() {
 	fs.mu.Lock()
 	fs.queue--

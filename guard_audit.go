@@ -193,11 +193,7 @@ func (g *Guard[V]) healNow(ctx context.Context, kind, id string) {
 
 // addSafely is Add where nobody would catch the panic of a caller's own Backend.
 func (g *Guard[V]) addSafely(ctx context.Context, id string) (added bool, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = panicError(p)
-		}
-	}()
+	defer catch(&err)
 	return g.filter.Add(ctx, id)
 }
 

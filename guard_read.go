@@ -175,11 +175,7 @@ func (g *Guard[V]) readCache(ctx context.Context, ids []string, readings []*read
 }
 
 func (g *Guard[V]) readEntries(ctx context.Context, ids []string) (entries [][]byte, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = panicError(p)
-		}
-	}()
+	defer catch(&err)
 	entries, err = g.cache.Read(ctx, ids)
 	if err == nil && len(entries) != len(ids) {
 		err = fmt.Errorf("cache answered %d entries for %d ids", len(entries), len(ids))
@@ -190,7 +186,7 @@ func (g *Guard[V]) readEntries(ctx context.Context, ids []string) (entries [][]b
 // outage keeps of some readings the errors that say that nobody answered any of
 // them: asking again at once would only take the client's time-outs once more.
 func outage(readings []reading) (down reading) {
-	down = readings[0]
+	down.filterErr, down.cacheErr = readings[0].filterErr, readings[0].cacheErr
 	for _, r := range readings {
 		if !isOutage(r.filterErr) {
 			down.filterErr = nil
@@ -199,7 +195,7 @@ func outage(readings []reading) (down reading) {
 			down.cacheErr = nil
 		}
 	}
-	return reading{filterErr: down.filterErr, cacheErr: down.cacheErr}
+	return down
 }
 
 func isOutage(err error) bool {

@@ -47,8 +47,7 @@ func (g *Guard[V]) launch(ctx context.Context, fs []*flight[V], queued bool, fly
 	ctx = context.WithoutCancel(ctx)
 	started := g.tasks.start(func() {
 		if queued {
-			g.flights.slots <- struct{}{}
-			g.flights.unqueue()
+			g.flights.awaitSlot()
 		}
 		fly(ctx, fs)
 	})
@@ -91,13 +90,16 @@ func (g *Guard[V]) conclude(ctx context.Context, f *flight[V], id string, r *rea
 	return v, err
 }
 
-var errClosed = errors.New("guard is closed")
+var (
+	errClosed = errors.New("guard is closed")
+	errEnded  = errors.New("cache or codec ended its goroutine")
+)
 
 // fly takes a flight that has a slot to its landing.
 func (g *Guard[V]) fly(ctx context.Context, fs []*flight[V]) {
 	f := fs[0]
 	var v V
-	err := errors.New("cache or codec ended its goroutine") // which skips the assignment below
+	err := errEnded // which skips the assignment below
 	defer func() { g.flights.land(f, v, err) }()
 	v, err = g.perform(ctx, f)
 }
@@ -130,8 +132,7 @@ func (g *Guard[V]) perform(ctx context.Context, f *flight[V]) (v V, err error) {
 	defer cancel()
 	slot = false // the loader's goroutine frees it
 	v, err = g.runLoader(ctx, f)
-	found := err == nil || errors.Is(err, ErrNotFound)
-	if l.token != nil && found && ctx.Err() == nil && !g.flights.isForgotten(f) {
+	if ctx.Err() == nil && g.mayFill(f, err) {
 		g.fill(ctx, f, v, err)
 	}
 	return v, err
@@ -224,13 +225,25 @@ func (g *Guard[V]) awaitUnleased(f *flight[V]) {
 	}
 }
 
+// mayFill reports whether what a load came to may be cached: under a lease, and if
+// nobody has invalidated the id since.
+func (g *Guard[V]) mayFill(f *flight[V], err error) bool {
+	found := err == nil || errors.Is(err, ErrNotFound)
+	return f.token != nil && found && !g.flights.isForgotten(f)
+}
+
 func (g *Guard[V]) fill(ctx context.Context, f *flight[V], v V, loadErr error) {
 	entry, ttl, err := g.encode(v, loadErr)
+	filled := false
 	if err == nil {
-		var filled bool
-		if filled, err = g.cache.Fill(ctx, f.id, f.token, entry, ttl); filled {
-			g.stats.fills.Add(1)
-		}
+		filled, err = g.cache.Fill(ctx, f.id, f.token, entry, ttl)
+	}
+	g.countFill(filled, err)
+}
+
+func (g *Guard[V]) countFill(filled bool, err error) {
+	if filled {
+		g.stats.fills.Add(1)
 	}
 	if err != nil {
 		g.stats.fillErrors.Add(1)
@@ -298,6 +311,13 @@ func call[V, R any](ctx context.Context, g *Guard[V], ids int, load func() (R, e
 	case <-ctx.Done():
 		var none R
 		return none, fmt.Errorf("load took longer than %v: %w", g.opts.LoadTimeout, ctx.Err())
+	}
+}
+
+// catch, deferred, turns a panic of a caller's code into its error.
+func catch(err *error) {
+	if p := recover(); p != nil {
+		*err = panicError(p)
 	}
 }
 

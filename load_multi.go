@@ -2,7 +2,6 @@ package bloom
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -40,7 +39,7 @@ type flightGroup[V any] struct {
 
 // end lands what a panic of a Codec or a Cache left, or that ended the goroutine.
 func (fg *flightGroup[V]) end() {
-	err := errors.New("cache or codec ended its goroutine")
+	err := errEnded
 	if p := recover(); p != nil {
 		err = panicError(p)
 	}
@@ -72,8 +71,7 @@ func (fg *flightGroup[V]) lease(ctx context.Context) {
 			g.tasks.add()
 			go func() {
 				defer g.tasks.end()
-				g.flights.slots <- struct{}{}
-				g.flights.unqueue()
+				g.flights.awaitSlot()
 				g.fly(ctx, []*flight[V]{f})
 			}()
 		}
@@ -159,13 +157,12 @@ func (g *Guard[V]) fillTogether(ctx context.Context, fs []*flight[V]) {
 		ttls            []time.Duration
 	)
 	for _, f := range fs {
-		found := f.err == nil || errors.Is(f.err, ErrNotFound)
-		if f.token == nil || !found || g.flights.isForgotten(f) {
+		if !g.mayFill(f, f.err) {
 			continue
 		}
 		entry, ttl, err := g.encodeOf(f)
 		if err != nil {
-			g.stats.fillErrors.Add(1)
+			g.countFill(false, err)
 			continue
 		}
 		ids, tokens = append(ids, f.id), append(tokens, f.token)
@@ -183,12 +180,7 @@ func (g *Guard[V]) fillTogether(ctx context.Context, fs []*flight[V]) {
 		})
 	}
 	for i := range ids {
-		switch {
-		case errs[i] != nil:
-			g.stats.fillErrors.Add(1)
-		case filled[i]:
-			g.stats.fills.Add(1)
-		}
+		g.countFill(filled[i], errs[i])
 	}
 }
 
@@ -211,11 +203,7 @@ func (g *Guard[V]) each(n int, f func(i int)) {
 	calls.SetLimit(maxCacheCalls)
 	for i := range n {
 		calls.Go(func() (err error) {
-			defer func() {
-				if p := recover(); p != nil {
-					err = panicError(p)
-				}
-			}()
+			defer catch(&err)
 			f(i)
 			return nil
 		})
