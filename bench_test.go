@@ -54,31 +54,16 @@ func BenchmarkGuardHit(b *testing.B) {
 }
 
 func BenchmarkExistsMulti(b *testing.B) {
-	rdb, ctx := redistest.Shared(b).Client(b), context.Background()
-	items := make([]string, 1000)
-	for i := range items {
-		items[i] = "m" + strconv.Itoa(i)
-	}
-	key := redistest.Key(b)
-	rdb.Set(ctx, key, "12345", time.Hour)
-	gets := func(int) {
-		_, _ = rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for range items {
-				p.Get(ctx, key)
-			}
-			return nil
-		})
-	}
-	for _, layout := range layouts() {
-		b.Run(layout.String(), func(b *testing.B) {
-			f := benchFilter(b, bloom.NewBitmap(rdb, redistest.Key(b)), layout, 100_000)
-			ratio(b, "xGETs", func(int) { must(b, f.ExistsMulti, ctx, items) }, gets)
-		})
-	}
+	batchRatio(b, func(f *bloom.Filter) func(context.Context, []string) ([]bool, error) { return f.ExistsMulti })
 }
 
 // What AddMulti costs is its script: 1000 items, against as many GETs.
 func BenchmarkAddMulti(b *testing.B) {
+	batchRatio(b, func(f *bloom.Filter) func(context.Context, []string) ([]bool, error) { return f.AddMulti })
+}
+
+// batchRatio compares a batch of 1000 items with as many GETs in one pipeline.
+func batchRatio(b *testing.B, op func(*bloom.Filter) func(context.Context, []string) ([]bool, error)) {
 	rdb, ctx := redistest.Shared(b).Client(b), context.Background()
 	items := make([]string, 1000)
 	for i := range items {
@@ -97,7 +82,7 @@ func BenchmarkAddMulti(b *testing.B) {
 	for _, layout := range layouts() {
 		b.Run(layout.String(), func(b *testing.B) {
 			f := benchFilter(b, bloom.NewBitmap(rdb, redistest.Key(b)), layout, 100_000)
-			ratio(b, "xGETs", func(int) { must(b, f.AddMulti, ctx, items) }, gets)
+			ratio(b, "xGETs", func(int) { must(b, op(f), ctx, items) }, gets)
 		})
 	}
 }
