@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,10 +25,10 @@ func newScript(src string) *script {
 // conn sends commands through any go-redis client in as few round trips as it
 // allows, and ends a wait of its own with the caller's context.
 type conn struct {
-	rdb      redis.Cmdable
-	async    atomic.Pointer[redis.AutoPipeliner] // the deferred face of an AutoPipeliner
-	replicas bool                                // rdb sends reads to replicas
-	wait     replicaWait                         // of changes
+	rdb       redis.Cmdable
+	coalescer coalescer   // of calls through an AutoPipeliner
+	replicas  bool        // rdb sends reads to replicas
+	wait      replicaWait // of changes
 }
 
 // processor is what every go-redis client has beside redis.Cmdable.
@@ -45,9 +44,7 @@ func (c *conn) do(ctx context.Context, cmds ...redis.Cmder) error {
 		return err
 	}
 	if ap, ok := c.rdb.(*redis.AutoPipeliner); ok {
-		if async := c.asyncFace(ap); async != nil {
-			return submit(ctx, async, cmds)
-		}
+		return c.coalescer.do(ctx, ap, cmds)
 	}
 	if p, ok := c.rdb.(processor); ok && len(cmds) == 1 {
 		return settle(ctx, cmds, p.Process(ctx, cmds[0]))
@@ -94,39 +91,6 @@ func contextError(ctx context.Context) error {
 		return context.DeadlineExceeded
 	}
 	return ctx.Err()
-}
-
-// submit coalesces cmds with those of other callers. Only the deferred face lets
-// a caller wait for several commands at once, and leave when its context ends.
-func submit(ctx context.Context, ap *redis.AutoPipeliner, cmds []redis.Cmder) error {
-	var few [4]redis.AutoFuture
-	futures := few[:0]
-	for _, cmd := range cmds {
-		futures = append(futures, ap.Submit(ctx, cmd))
-	}
-	for _, f := range futures {
-		if err := f.WaitContext(ctx); err != nil && ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-// asyncFace returns the deferred face of the client behind ap, or nil if the
-// client's options do not allow one. It belongs to the client, which closes it.
-func (c *conn) asyncFace(ap *redis.AutoPipeliner) *redis.AutoPipeliner {
-	if !ap.IsBlocking() {
-		return ap
-	}
-	if async := c.async.Load(); async != nil && !async.IsClosed() {
-		return async
-	}
-	async, err := ap.AsyncAutoPipeline()
-	if err != nil {
-		return nil
-	}
-	c.async.Store(async)
-	return async
 }
 
 // eval runs s, see run.
