@@ -2,8 +2,6 @@ package bloom
 
 import (
 	"context"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -136,14 +134,12 @@ func (c *coalescer) take(done []*share) []*share {
 // error for all of them: their callers are elsewhere, and cannot recover.
 func sendAll(ctx context.Context, ap *redis.AutoPipeliner, cmds []redis.Cmder) {
 	defer func() {
-		if r := recover(); r != nil {
+		if p := recover(); p != nil {
+			err := panicError(p)
 			for _, cmd := range cmds {
-				cmd.SetErr(fmt.Errorf("pipeline panicked: %v\n%s", r, debug.Stack()))
+				cmd.SetErr(err)
 			}
 		}
 	}()
-	_, err := ap.Pipelined(ctx, func(p redis.Pipeliner) error {
-		return p.BatchProcess(ctx, cmds...)
-	})
-	_ = settle(ctx, cmds, err)
+	_ = settle(ctx, cmds, pipelined(ctx, ap, false, cmds))
 }

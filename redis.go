@@ -49,13 +49,7 @@ func (c *conn) do(ctx context.Context, cmds ...redis.Cmder) error {
 	if p, ok := c.rdb.(processor); ok && len(cmds) == 1 {
 		return settle(ctx, cmds, p.Process(ctx, cmds[0]))
 	}
-	_, err := c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, cmd := range cmds {
-			_ = p.Process(ctx, cmd)
-		}
-		return nil
-	})
-	return settle(ctx, cmds, err)
+	return settle(ctx, cmds, pipelined(ctx, c.rdb, false, cmds))
 }
 
 // settle makes good for what go-redis leaves open when a call fails with err. Of

@@ -177,13 +177,14 @@ func (c *conn) onPrimary(ctx context.Context, key string, cmds ...redis.Cmder) e
 	}
 }
 
-func pipelined(ctx context.Context, node *redis.Client, asking bool, cmds []redis.Cmder) error {
-	_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
+// pipelined runs cmds in one pipeline of rdb's, each after an ASKING if so told.
+func pipelined(ctx context.Context, rdb redis.Cmdable, asking bool, cmds []redis.Cmder) error {
+	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		if !asking {
+			return p.BatchProcess(ctx, cmds...)
+		}
 		for _, cmd := range cmds {
-			if asking {
-				_ = p.Process(ctx, redis.NewStatusCmd(ctx, "asking")) // holds for one command
-			}
-			_ = p.Process(ctx, cmd)
+			_ = p.BatchProcess(ctx, redis.NewStatusCmd(ctx, "asking"), cmd) // it holds for one command
 		}
 		return nil
 	})
