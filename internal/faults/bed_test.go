@@ -36,7 +36,8 @@ type node struct {
 
 	cluster *redistest.Cluster // or nil
 	clients map[*redistest.Server]*redis.Client
-	slow    bool // CONFIG SET timeout is on
+	elected map[*redistest.Server]time.Time // the last time
+	slow    bool                            // CONFIG SET timeout is on
 }
 
 // bed is the servers of one run, and how filters on them are made.

@@ -38,7 +38,7 @@ var laggingFailover = fault{"failover to a replica that lags", func(d *driver, n
 func (n *node) failOver(d *driver, primary *redistest.Server) {
 	replica := n.cluster.Replica(d.t, n.key)
 	primary.Stop()
-	n.takeOver(d, replica, "force")
+	n.takeOver(d, replica, "takeover")
 	d.pause(300)
 	primary.Restart(d.t)
 	n.cluster.Await(d.t)
@@ -51,7 +51,9 @@ var clusterFaults = []fault{
 	{"handover", func(d *driver, n *node) {
 		replica := n.cluster.Replica(d.t, n.key)
 		replica.AwaitInStep(d.t)
+		time.Sleep(time.Until(n.elected[replica].Add(electionForgotten)))
 		n.takeOver(d, replica)
+		n.elected[replica] = time.Now()
 	}},
 	{"slot moved", func(d *driver, n *node) {
 		move := n.cluster.MoveSlot(d.t, n.key)
@@ -79,7 +81,13 @@ var clusterFaults = []fault{
 	}},
 }
 
-// takeOver makes a replica the primary of the key.
+// electionForgotten is when a node no longer takes the votes of its last election
+// for those of the next. Until then it may believe that it won, in an epoch that no
+// other node accepts, and the cluster stays down: four times its node timeout.
+const electionForgotten = 4*time.Second + 200*time.Millisecond
+
+// takeOver makes a replica the primary of the key, by an election unless how says
+// otherwise.
 func (n *node) takeOver(d *driver, replica *redistest.Server, how ...any) {
 	d.admin(func(ctx context.Context) error {
 		err := n.at(d.t, replica).Do(ctx, append([]any{"cluster", "failover"}, how...)...).Err()
@@ -100,5 +108,5 @@ func (n *node) takeOver(d *driver, replica *redistest.Server, how ...any) {
 // startCluster starts a cluster with a filter's key.
 func startCluster(t *testing.T, key string) *node {
 	c := redistest.StartCluster(t, "--cluster-replica-no-failover", "yes") // but when told to
-	return &node{key: key, cluster: c, admin: c.Client(t, func(o *redis.ClusterOptions) { o.ReadTimeout = 10 * time.Second })}
+	return &node{key: key, cluster: c, elected: map[*redistest.Server]time.Time{}, admin: c.Client(t, func(o *redis.ClusterOptions) { o.ReadTimeout = 10 * time.Second })}
 }
