@@ -68,6 +68,11 @@ func (c *conn) change(ctx context.Context, s *script, keys []string, args ...any
 const (
 	firstPause   = 5 * time.Millisecond
 	longestPause = 250 * time.Millisecond
+
+	// maxMoved bounds how often a script follows a slot of which the nodes still
+	// send each other's clients back and forth, more often than the client does: for
+	// about a second. A client of one node of a cluster is sent away for ever.
+	maxMoved = 10
 )
 
 // run sends a script until a server has executed it: its source where the server
@@ -76,7 +81,8 @@ const (
 // exist is such a case too, so adds wait as long as the slot moves.
 func (c *conn) run(ctx context.Context, w replicaWait, s *script, keys []string, args []any) (any, error) {
 	name, text := "evalsha", s.sha
-	for pause := firstPause; ; {
+	pause, moved := firstPause, 0
+	for {
 		cmd := evalCmd(ctx, name, text, keys, args)
 		short, err := c.send(ctx, w, keys[0], cmd)
 		switch {
@@ -84,7 +90,10 @@ func (c *conn) run(ctx context.Context, w replicaWait, s *script, keys []string,
 			return nil, err
 		case isNoScript(cmd.Err()) && name == "evalsha":
 			name, text = "eval", s.src
-		case isTryAgain(cmd.Err()):
+		case isTryAgain(cmd.Err()) || isMoved(cmd.Err()) && moved < maxMoved:
+			if isMoved(cmd.Err()) {
+				moved++
+			}
 			if err := sleep(ctx, pause/2+rand.N(pause/2)); err != nil {
 				return nil, fmt.Errorf("%w: %w", err, cmd.Err())
 			}
@@ -200,9 +209,8 @@ func firstFault(cmds []redis.Cmder) error {
 		if err == nil {
 			continue
 		}
-		_, moved := redis.IsMovedError(err)
 		_, ask := redis.IsAskError(err)
-		if moved || ask || redis.IsReadOnlyError(err) || !errors.As(err, &reply) {
+		if isMoved(err) || ask || redis.IsReadOnlyError(err) || !errors.As(err, &reply) {
 			return err
 		}
 	}
@@ -230,4 +238,9 @@ func masterAt(ctx context.Context, cluster *redis.ClusterClient, addr string) (*
 func isTryAgain(err error) bool {
 	_, ask := redis.IsAskError(err)
 	return ask || redis.IsTryAgainError(err)
+}
+
+func isMoved(err error) bool {
+	_, moved := redis.IsMovedError(err)
+	return moved
 }
