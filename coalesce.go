@@ -2,6 +2,7 @@ package bloom
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -91,11 +92,18 @@ func (c *coalescer) overtake(ap *redis.AutoPipeliner) {
 	}
 }
 
-// run sends what waits until nothing does.
+// run sends what waits until nothing does. A hook of the client's that ends the
+// goroutine ends it for its own pipeline only.
 func (c *coalescer) run(ap *redis.AutoPipeliner) {
 	ctx := context.Background() // callers leave by their own
 	var taken []*share
 	var cmds []redis.Cmder
+	defer func() {
+		if len(taken) > 0 {
+			answer(taken)
+			go c.run(ap)
+		}
+	}()
 	for {
 		taken = c.take(taken)
 		if len(taken) == 0 {
@@ -106,9 +114,14 @@ func (c *coalescer) run(ap *redis.AutoPipeliner) {
 			cmds = append(cmds, s.cmds...)
 		}
 		sendAll(ctx, ap, cmds)
-		for _, s := range taken {
-			s.done <- struct{}{}
-		}
+		answer(taken)
+	}
+}
+
+// answer lets the callers look at their commands.
+func answer(taken []*share) {
+	for _, s := range taken {
+		s.done <- struct{}{}
 	}
 }
 
@@ -130,16 +143,23 @@ func (c *coalescer) take(done []*share) []*share {
 	return taken
 }
 
-// sendAll gives each of cmds its outcome. A hook of the client's that panics is an
-// error for all of them: their callers are elsewhere, and cannot recover.
+var errHookEnded = errors.New("a hook of the client ended its goroutine")
+
+// sendAll gives each of cmds its outcome. A hook of the client's that panics or
+// ends the goroutine is an error for all of them: their callers are elsewhere, and
+// cannot recover.
 func sendAll(ctx context.Context, ap *redis.AutoPipeliner, cmds []redis.Cmder) {
+	err := errHookEnded // unless it returns
 	defer func() {
 		if p := recover(); p != nil {
-			err := panicError(p)
+			err = panicError(p)
+		}
+		if err != nil {
 			for _, cmd := range cmds {
 				cmd.SetErr(err)
 			}
 		}
 	}()
 	_ = settle(ctx, cmds, pipelined(ctx, ap, false, cmds))
+	err = nil
 }

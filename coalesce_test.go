@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -56,24 +57,34 @@ func TestCoalescerGoesPastAHang(t *testing.T) {
 	})
 }
 
-// A hook that panics fails the calls that it was asked about, and no others.
-func TestCoalescerSurvivesPanic(t *testing.T) {
+// A hook that panics, or ends the goroutine, fails the calls that it was asked
+// about, and no others.
+func TestCoalescerSurvivesHooks(t *testing.T) {
+	for want, fault := range map[string]func(){
+		"a hook's own fault":  func() { panic("a hook's own fault") },
+		"ended its goroutine": runtime.Goexit,
+	} {
+		t.Run(want, func(t *testing.T) { survivesHook(t, fault, want) })
+	}
+}
+
+func survivesHook(t *testing.T, fault func(), want string) {
 	bothFaces(t, redistest.Shared(t).Addr(), func(t *testing.T, client *redis.Client, ap *redis.AutoPipeliner) {
 		members := numbered("member", 50)
 		f := filled(t, ap, redistest.Key(t), 100, bloom.Blocked, members)
 		requireMembers(t, f, members)
 
-		var panics atomic.Bool
+		var faulty atomic.Bool
 		client.AddHook(&pipelineHook{before: func([]redis.Cmder) {
-			if panics.Load() {
-				panic("a hook's own fault")
+			if faulty.Load() {
+				fault()
 			}
 		}})
-		panics.Store(true)
-		require.ErrorContains(t, neverDenies(t, f, members), "a hook's own fault")
+		faulty.Store(true)
+		require.ErrorContains(t, neverDenies(t, f, members), want)
 		_, err := f.Add(t.Context(), "new")
-		require.ErrorContains(t, err, "a hook's own fault")
-		panics.Store(false)
+		require.ErrorContains(t, err, want)
+		faulty.Store(false)
 		requireMembers(t, f, members)
 	})
 }
