@@ -28,6 +28,7 @@ func init() {
 		{"latency", "One caller", measureLatency, latencyTables, latencyCharts},
 		{"throughput", "Many callers", measureThroughput, throughputTables, throughputCharts},
 		{"batch", "Batches, and what an item costs", measureBatch, batchTables, batchCharts},
+		{"commands", "Commands that could do it", measureCommands, commandTables, nil},
 		{"growth", "Growth with size and rate", measureGrowth, growthTables, growthCharts},
 		{"load", "Loading a filter", measureLoad, loadTables, loadCharts},
 		{"guard", "Guards and caches", measureGuard, guardTables, guardCharts},
