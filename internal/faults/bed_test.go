@@ -29,6 +29,7 @@ type node struct {
 	addr    string
 	server  *redistest.Server    // nil on miniredis and on a cluster
 	mini    *miniredis.Miniredis // or nil
+	module  bool                 // the filter is RedisBloom's
 	keeps   bool                 // a restart loses nothing
 	admin   redis.UniversalClient
 	proxies []*redistest.Proxy

@@ -236,8 +236,8 @@ func (n *node) leftovers(t *testing.T) (left []string) {
 	for _, key := range keys {
 		switch {
 		case key == n.key:
-		case n.mini != nil && key == n.companion("build"): // says what was published
-		case n.mini != nil && key == n.companion("build-ticket"):
+		case n.module && key == n.companion("build"): // says what was published
+		case n.module && key == n.companion("build-ticket"):
 			ttl := rdb.PTTL(t.Context(), key).Val()
 			require.LessOrEqual(t, ttl, 10*time.Second)
 			require.NotEqual(t, time.Duration(-1), ttl, "tickets have a TTL")

@@ -110,9 +110,8 @@ func guarded(t *testing.T) *bed {
 	return b
 }
 
-// module is RedisBloom on a miniredis with bloomtest's double of the module.
-func module(t *testing.T) *bed {
-	const rows = 500
+// double is RedisBloom on a miniredis with bloomtest's double of the module.
+func double(t *testing.T) *bed {
 	m := redistest.Mini(t)
 	bloomtest.RedisBloom(m)
 	tick(t, m)
@@ -120,16 +119,30 @@ func module(t *testing.T) *bed {
 	for range 3 {
 		n.proxies = append(n.proxies, redistest.NewProxy(t, n.addr))
 	}
+	b := module(n, 500)
+	b.batch, b.pause = 20, 10*time.Millisecond
+	return b
+}
+
+// realModule is RedisBloom on a server with the module.
+func realModule(t *testing.T, path string, keeps bool) *bed {
+	b := module(startNode(t, "filter", keeps, "--loadmodule", path), 5000)
+	b.faults = faultsOf(keyFaults, serverFaults)
+	b.batch, b.pause = 200, 2*time.Millisecond
+	return b
+}
+
+// module is RedisBloom on n. It refuses what is over its capacity, and keeps deleted
+// rows until the next rebuild.
+func module(n *node, rows int) *bed {
+	n.module = true
+	capacity := 20 * uint64(rows)
 	return &bed{
 		nodes:   []*node{n},
 		backend: func(rdb redis.Cmdable, key string) bloom.Backend { return bloom.NewRedisBloom(rdb, key, nil) },
 		faults:  keyFaults,
-		// It refuses what is over its capacity, and keeps deleted rows until the next
-		// rebuild.
-		shapes: []bloom.Config{{Capacity: 20 * rows}, {Capacity: 40 * rows}, {Capacity: 20 * rows, FPRate: 0.001}},
-		rows:   rows,
-		batch:  20,
-		pause:  10 * time.Millisecond,
+		shapes:  []bloom.Config{{Capacity: capacity}, {Capacity: 2 * capacity}, {Capacity: capacity, FPRate: 0.001}},
+		rows:    rows,
 	}
 }
 
@@ -154,18 +167,26 @@ func tick(t *testing.T, m *miniredis.Miniredis) {
 
 func TestFaults(t *testing.T) {
 	seed, all := newSeed(t), &tally{}
-	runs := []struct {
+	type bedRun struct {
 		name  string
 		short time.Duration
 		bed   func(t *testing.T) *bed
-	}{
+	}
+	runs := []bedRun{
 		{"single Classic AOF", 2 * time.Second, func(t *testing.T) *bed { return single(t, bloom.Classic, true) }},
 		{"single Blocked", 2 * time.Second, func(t *testing.T) *bed { return single(t, bloom.Blocked, false) }},
 		{"sharded", 2 * time.Second, sharded},
-		{"module", 1500 * time.Millisecond, module},
+		{"RedisBloom double", 1500 * time.Millisecond, double},
 		{"guard", 2 * time.Second, guarded},
 		{"cluster", 2 * time.Second, func(t *testing.T) *bed { return cluster(t, false) }},
 		{"cluster that waits", 2 * time.Second, func(t *testing.T) *bed { return cluster(t, true) }},
+	}
+	if path := os.Getenv("BLOOM_REDISBLOOM_MODULE"); path != "" {
+		runs = append(runs,
+			bedRun{"RedisBloom", 2 * time.Second, func(t *testing.T) *bed { return realModule(t, path, false) }},
+			bedRun{"RedisBloom AOF", 2 * time.Second, func(t *testing.T) *bed { return realModule(t, path, true) }})
+	} else {
+		t.Log("no real RedisBloom: BLOOM_REDISBLOOM_MODULE does not name the file of one")
 	}
 	for _, run := range runs {
 		t.Run(run.name, func(t *testing.T) {

@@ -234,8 +234,8 @@ func (n *node) setTimeout(d *driver, seconds int) {
 }
 
 // startNode starts a server with a filter's key, and proxies in front of it.
-func startNode(t *testing.T, key string, keeps bool) *node {
-	args := debugArgs(t)
+func startNode(t *testing.T, key string, keeps bool, args ...string) *node {
+	args = append(args, debugArgs(t)...)
 	if keeps {
 		args = append(args, "--appendonly", "yes", "--appendfsync", "always")
 	}
