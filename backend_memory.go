@@ -298,7 +298,7 @@ func (f *memoryFilter) exists(item string) bool {
 		x, bit := h.h2, uint64(0)
 		for range g.params.Hashes {
 			x, bit = inBlock(x)
-			if atomic.LoadUint64(&block[bit>>6&(blockWords-1)])<<(bit&63)>>63 == 0 {
+			if atomic.LoadUint64(&block[bit>>6&(blockWords-1)])&(1<<(^bit&63)) == 0 {
 				return false
 			}
 		}
@@ -307,7 +307,7 @@ func (f *memoryFilter) exists(item string) bool {
 	sum := h.h1
 	for range g.params.Hashes {
 		bit := sum % g.params.Bits
-		if atomic.LoadUint64(&f.words[bit>>6])<<(bit&63)>>63 == 0 {
+		if atomic.LoadUint64(&f.words[bit>>6])&(1<<(^bit&63)) == 0 {
 			return false
 		}
 		sum += h.h2

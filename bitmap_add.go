@@ -23,9 +23,9 @@ func (b *Bitmap) Add(ctx context.Context, item string) (bool, error) {
 }
 
 // AddMulti adds all items, chunk by chunk. After an error the items of the
-// chunks before it are in; the rest may be. But while a rebuild fills staging all
-// items reach it, also where an error says that the filter is missing or damaged:
-// what that rebuild publishes must have them.
+// chunks before it are in; the rest may be. But while a rebuild runs all items
+// reach the generation that it fills, also where an error says that the filter is
+// missing or damaged: what that rebuild publishes must have them.
 func (b *Bitmap) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 	added := allTrue(len(items))
 	var at addGeometry

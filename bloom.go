@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Config is what [Filter.CreateEmpty] makes. It says nothing about a filter that
-// is stored already: that one says for itself what it is, and every handle
-// follows it. The zero Config is a handle that only attaches.
+// Config is what [Filter.CreateEmpty] and [Filter.Rebuild] make. It says nothing
+// about a filter that is stored already: that one says for itself what it is, and
+// every handle follows it. The zero Config is a handle that only attaches.
 type Config struct {
 	// Capacity is the number of items that the filter is sized for. More can be
 	// added: the rate grows, see [Params.FPRateAt], and never is an item lost.
@@ -22,9 +22,9 @@ type Config struct {
 	// Layout is Classic unless set.
 	Layout Layout
 
-	// TTL makes the filter expire that long after CreateEmpty made it, whatever
-	// is added meanwhile; attaching does not extend it. After that it answers
-	// ErrNotReady. 0 means never; the least is a millisecond.
+	// TTL makes the filter expire that long after CreateEmpty or a Rebuild made it,
+	// whatever is added meanwhile; attaching does not extend it. After that it
+	// answers ErrNotReady. 0 means never; the least is a millisecond.
 	TTL time.Duration
 
 	// HashKey, 16 random bytes, makes the filter's positions a secret: items are
@@ -113,11 +113,18 @@ type Backend interface {
 	Ready(ctx context.Context) error
 	// Add returns false only if all bits of item were set before.
 	Add(ctx context.Context, item string) (bool, error)
+	// AddMulti is Add for each item, a false only where Add would return one.
 	AddMulti(ctx context.Context, items []string) ([]bool, error)
+	// Exists returns false only if item is certainly not in the filter.
 	Exists(ctx context.Context, item string) (bool, error)
+	// ExistsMulti is Exists for each item.
 	ExistsMulti(ctx context.Context, items []string) ([]bool, error)
+	// Info describes the filter as it is.
 	Info(ctx context.Context) (Info, error)
+	// Reset empties a filter that is there and keeps its parameters.
 	Reset(ctx context.Context) error
+	// Drop removes the filter, or whatever else is at its key. Without one it does
+	// nothing.
 	Drop(ctx context.Context) error
 }
 
@@ -228,7 +235,7 @@ func (f *Filter) Add(ctx context.Context, item string) (added bool, err error) {
 // outcome is unknown. Adding again is harmless.
 func (f *Filter) AddMulti(ctx context.Context, items []string) (added []bool, err error) {
 	added, err = f.backend.AddMulti(ctx, items)
-	return f.batch("add %d items to", items, added, err)
+	return f.batch("add %s to", items, added, err)
 }
 
 // Exists reports whether item may be in the filter. A false is certain: the reply
@@ -247,7 +254,7 @@ func (f *Filter) Exists(ctx context.Context, item string) (bool, error) {
 // bool per item, in order. Beside an error those are true that are not known.
 func (f *Filter) ExistsMulti(ctx context.Context, items []string) ([]bool, error) {
 	exists, err := f.backend.ExistsMulti(ctx, items)
-	return f.batch("look up %d items in", items, exists, err)
+	return f.batch("look up %s in", items, exists, err)
 }
 
 // Info describes the stored filter. It reads all of it (about a millisecond of
@@ -287,7 +294,18 @@ func (f *Filter) batch(op string, items []string, got []bool, err error) ([]bool
 	if len(got) != len(items) {
 		got = allTrue(len(items))
 	}
-	return got, f.wrap(fmt.Sprintf(op, len(items)), err)
+	if err != nil {
+		err = f.wrap(fmt.Sprintf(op, plural(len(items), "item")), err)
+	}
+	return got, err
+}
+
+// plural counts what takes an s.
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func isNotReady(err error) bool { return errors.Is(err, ErrNotReady) }

@@ -26,10 +26,11 @@ type Cache interface {
 	// Read returns the entry of each id, nil where there is none.
 	Read(ctx context.Context, ids []string) ([][]byte, error)
 
-	// Lease stores, for ttl, lease followed by eight bytes that no other call
-	// ever adds (a clock), if nothing is stored under id, or exactly the bytes
-	// over (empty: none). It returns what is stored then. A repeated call may find
-	// the lease of the first.
+	// Lease stores a lease under id, for ttl, if nothing is stored there; and if over
+	// is not empty, also in place of exactly those bytes. What it stores is lease and
+	// eight more bytes, which make it one that was never stored before, also where the
+	// call is repeated (RedisCache appends the server's clock). It returns what is
+	// stored then, its own or what was there.
 	Lease(ctx context.Context, id string, lease, over []byte, ttl time.Duration) ([]byte, error)
 
 	// Fill stores entry for ttl if exactly lease is stored under id, and reports
@@ -40,8 +41,10 @@ type Cache interface {
 	Drop(ctx context.Context, ids []string) error
 }
 
-// RedisCache is a [Cache] of one Redis key per id. It needs GET, SET, DEL and
-// scripts, and no key without an expiry is ever written.
+// RedisCache is a [Cache] of one Redis key per id, none of them without an expiry.
+// An ACL user needs
+//
+//	~prefix* +get +set +del +time +eval +evalsha
 type RedisCache struct {
 	conn   conn
 	prefix string
@@ -50,8 +53,9 @@ type RedisCache struct {
 var _ Cache = (*RedisCache)(nil)
 
 // NewRedisCache returns a cache at the keys that begin with prefix, which should
-// be its alone. Where rdb is also the client of the guard's [Bitmap], both are
-// read in one round trip.
+// be its alone: one for each type of rows, and a new one where its encoding changes.
+// Where rdb is the very client of the guard's filter, both are read in one round
+// trip, else in two at the same time.
 func NewRedisCache(rdb redis.Cmdable, prefix string) *RedisCache {
 	return &RedisCache{conn: conn{rdb: rdb}, prefix: prefix}
 }
@@ -124,7 +128,7 @@ func readEntry(cmd *redis.StringCmd) ([]byte, error) {
 	return b, err
 }
 
-// Lease plants a token, see lua/lease.lua.
+// Lease implements [Cache], by one script.
 func (c *RedisCache) Lease(ctx context.Context, id string, lease, over []byte, ttl time.Duration) ([]byte, error) {
 	found, err := c.conn.evalStrings(ctx, leaseScript, []string{c.key(id)}, lease, over, ttl.Milliseconds())
 	if err != nil {
@@ -133,7 +137,7 @@ func (c *RedisCache) Lease(ctx context.Context, id string, lease, over []byte, t
 	return []byte(found[0]), nil
 }
 
-// Fill replaces a token, see lua/fill.lua.
+// Fill implements [Cache], by one script.
 func (c *RedisCache) Fill(ctx context.Context, id string, lease, entry []byte, ttl time.Duration) (bool, error) {
 	n, err := c.conn.eval(ctx, fillScript, []string{c.key(id)}, lease, entry, ttl.Milliseconds())
 	return n == int64(1), err
@@ -257,7 +261,7 @@ func (c *MemoryCache) Read(ctx context.Context, ids []string) ([][]byte, error) 
 	return entries, nil
 }
 
-// Lease plants a token where nothing is, or over exactly over.
+// Lease implements [Cache].
 func (c *MemoryCache) Lease(ctx context.Context, id string, lease, over []byte, ttl time.Duration) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

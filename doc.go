@@ -33,6 +33,8 @@
 //     what an AutoPipeliner wraps. A primary that was cut off from its cluster and
 //     does not know yet that another one has taken over is such a replica too.
 //   - Somebody cleared bits inside the string, or an item was never added.
+//   - Somebody put an older filter in the place of this one: RESTORE, COPY or RENAME
+//     over it, or SET of what [Memory.WriteTo] wrote.
 //
 // # Keys
 //
@@ -60,6 +62,8 @@
 // and says why where it finds something amiss with %R~{orders}:build +bf.info
 // +bf.scandump +hmget. What adds, makes or rebuilds one runs scripts over ~orders
 // ~{orders}:* with +@bloom +@hash and the commands above.
+//
+// What the cache of a [Guard] needs, [RedisCache] says.
 //
 // A [Sharded] filter has these keys for each shard. [ShardKeys] names shards so that
 // they spread over the slots of a cluster: "orders:0/8:0", "orders:1/8:2" and so on.

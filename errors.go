@@ -52,4 +52,7 @@ var (
 	// ErrOverloaded says that [GuardOptions].MaxLoads loads run and as many wait:
 	// the caller was turned away so that the database is not.
 	ErrOverloaded = errors.New("too many loads at once")
+
+	// ErrClosed says that a [Guard] was closed, and loads nothing any more.
+	ErrClosed = errors.New("guard is closed")
 )

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log"
 	"maps"
 	"slices"
@@ -51,6 +52,22 @@ func (db *products) IDs(context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(db.rows)), nil
 }
 
+// AllIDs is for Rebuild: a query that is opened when the ids are wanted.
+func (db *products) AllIDs(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		ids, err := db.IDs(ctx) // SELECT id FROM products
+		if err != nil {
+			yield("", err)
+			return
+		}
+		for _, id := range ids {
+			if !yield(id, nil) {
+				return
+			}
+		}
+	}
+}
+
 func (db *products) Insert(p Product) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -76,7 +93,7 @@ func testClient() (rdb *redis.Client, stop func()) {
 func Example() {
 	addr, stop := testServer()
 	defer stop()
-	ctx, db := context.Background(), newProducts()
+	ctx, db := context.Background(), newProducts("40", "41")
 
 	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	defer rdb.Close()
@@ -85,7 +102,8 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := filter.CreateEmpty(ctx); err != nil { // only where no rows exist yet
+	// The ids of all rows. One of the processes that start reads them, the others skip.
+	if _, err := filter.Rebuild(ctx, db.AllIDs(ctx), &bloom.RebuildOptions{MaxAge: 12 * time.Hour}); err != nil {
 		log.Fatal(err)
 	}
 	guard, err := bloom.NewGuard(filter, bloom.NewRedisCache(rdb, "product:"), db.Product, nil)

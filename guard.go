@@ -8,9 +8,10 @@ import (
 )
 
 // Loader reads one row from the database. For an id that has no row it returns
-// [ErrNotFound], plain or wrapped. It must see every write that was committed
-// before it was called, so it must not read from a lagging replica. Its context
-// ends after [GuardOptions].LoadTimeout, and not with the caller's.
+// [ErrNotFound], plain or wrapped: translate sql.ErrNoRows, which like any other
+// error is not cached. It must see every write that was committed before it was
+// called, so it must not read from a lagging replica. Its context ends after
+// [GuardOptions].LoadTimeout, and not with the caller's.
 type Loader[V any] func(ctx context.Context, id string) (V, error)
 
 // Codec turns values into cached bytes and back. Unmarshal copies what it keeps of
@@ -43,10 +44,12 @@ type GuardOptions[V any] struct {
 	// The default lets the lookup through to the loader.
 	FailClosed bool
 	// Codec is JSON unless set: what encoding/json keeps of a value, so exported
-	// fields only, and strings in UTF-8.
+	// fields only, strings in UTF-8, and numbers in an any as float64. A Get that
+	// loads returns what the loader did, later ones what the codec kept of it.
 	Codec Codec[V]
 	// Validate, if set, refuses malformed and non-canonical ids ("007", "+7")
-	// before anything else happens. Its error is returned.
+	// before anything else happens. Its error is returned. Without it every string
+	// is an id, the empty one too.
 	Validate func(id string) error
 	// AuditRate is the share of the filter's certain "no"s whose ids are loaded all
 	// the same. A row found there is an anomaly: a Register was left out, or the
@@ -74,9 +77,12 @@ type GuardOptions[V any] struct {
 // cache.
 //
 // Once Invalidate or Register has returned nil, no Get that starts later, in any
-// process, returns what the row was before. Only where a process cannot reach the
-// cache, and so cannot hear of it, Gets there share a load that runs already,
-// unless the Invalidate was called there.
+// process, returns what the row was before. There is one exception: a process that
+// cannot reach the cache cannot hear of it. Its Gets share the loads that run in it
+// already, unless it has called the Invalidate itself.
+//
+// Gets that share a load get the same value. What a pointer, slice or map in it
+// leads to must not be changed.
 type Guard[V any] struct {
 	filter *Filter
 	cache  Cache
@@ -110,8 +116,13 @@ const (
 // NewGuard returns a guard of the rows that load reads. It does no I/O. Close it
 // when it is not used any more.
 func NewGuard[V any](f *Filter, c Cache, load Loader[V], opts *GuardOptions[V]) (*Guard[V], error) {
-	if f == nil || c == nil || load == nil {
-		return nil, fmt.Errorf("bloom: guard needs a filter, a cache and a loader: %w", ErrInvalidParams)
+	switch {
+	case f == nil:
+		return nil, fmt.Errorf("bloom: guard with a nil Filter: %w", ErrInvalidParams)
+	case c == nil:
+		return nil, fmt.Errorf("bloom: guard with a nil Cache: %w", ErrInvalidParams)
+	case load == nil:
+		return nil, fmt.Errorf("bloom: guard with a nil Loader: %w", ErrInvalidParams)
 	}
 	if checked, ok := c.(interface{ check() error }); ok {
 		if err := checked.check(); err != nil {
@@ -177,9 +188,13 @@ func setDefault[T comparable](v *T, def T) {
 // and one to fill. Callers of one id share a load, and each leaves it when its own
 // context ends; the load goes on.
 //
-// Other errors: what Validate refused, [ErrOverloaded], the loader's, a panic of
-// the loader, the context's, and with FailClosed what kept filter or cache from
-// answering.
+// Where ctx has a deadline, filter and cache have half of the time until then to
+// answer, so that a Redis that hangs leaves time for the load; without one they
+// have what the client's time-outs and retries allow.
+//
+// Other errors: what Validate refused, [ErrOverloaded], [ErrClosed], the loader's, a
+// panic of the loader, the context's, and with FailClosed what kept filter or cache
+// from answering.
 func (g *Guard[V]) Get(ctx context.Context, id string) (V, error) {
 	var none V
 	g.stats.gets.Add(1)
@@ -280,13 +295,14 @@ func (g *Guard[V]) Invalidate(ctx context.Context, ids ...string) error {
 	}
 	g.flights.forget(ids)
 	if err != nil {
-		return fmt.Errorf("bloom: invalidate %d ids: %w", len(ids), err)
+		return fmt.Errorf("bloom: invalidate %s: %w", plural(len(ids), "id"), err)
 	}
 	return nil
 }
 
 // Close waits until the loads, fills and heals that were started have ended, or
-// ctx has. Gets that need a load are refused from then on.
+// ctx has: at shutdown give it one that has time left. Gets that need a load are
+// refused from then on, with [ErrClosed].
 func (g *Guard[V]) Close(ctx context.Context) error {
 	if err := g.tasks.close(ctx); err != nil {
 		return fmt.Errorf("bloom: close guard: %w", err)

@@ -211,7 +211,7 @@ func TestGuardAuditFails(t *testing.T) {
 			}()
 			return plain(t, g, get)
 		}},
-		"closed": {errClosed, 0, 0, func(t *testing.T, g *Guard[string], get lookup) error {
+		"closed": {ErrClosed, 0, 0, func(t *testing.T, g *Guard[string], get lookup) error {
 			require.NoError(t, g.Close(t.Context()))
 			return plain(t, g, get)
 		}},

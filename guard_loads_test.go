@@ -263,7 +263,7 @@ func TestGuardClose(t *testing.T) {
 
 	for range 3 { // a slot each, were they not given back
 		_, err = g.Get(t.Context(), "b")
-		require.ErrorIs(t, err, errClosed)
+		require.ErrorIs(t, err, ErrClosed)
 		require.ErrorContains(t, err, "guard is closed")
 	}
 	_, err = g.Get(t.Context(), "absent")

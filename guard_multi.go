@@ -68,7 +68,7 @@ func (g *Guard[V]) GetMulti(ctx context.Context, ids []string) (map[string]V, er
 		asked = asked[len(readings):]
 	}
 	if m.errs != nil {
-		return m.rows, fmt.Errorf("bloom: get %d ids: %w", len(ids), m.errs)
+		return m.rows, fmt.Errorf("bloom: get %s, %d failed: %w", plural(len(ids), "id"), len(m.errs), m.errs)
 	}
 	return m.rows, nil
 }

@@ -339,7 +339,7 @@ func TestGuardMultiClosed(t *testing.T) {
 		for range 3 {
 			found, err := g.GetMulti(t.Context(), []string{"a", "cached", "denied", "b"})
 			require.Equal(t, map[string]string{"cached": "v"}, found)
-			require.Equal(t, map[string]error{"a": errClosed, "b": errClosed}, failures(t, errors.Unwrap(err)))
+			require.Equal(t, map[string]error{"a": ErrClosed, "b": ErrClosed}, failures(t, errors.Unwrap(err)))
 		}
 	}
 }

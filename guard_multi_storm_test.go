@@ -89,7 +89,7 @@ func TestGuardMultiStorm(t *testing.T) {
 			var closed bool
 			switch {
 			case err == nil && v == "row of "+id:
-			case errors.Is(err, errClosed):
+			case errors.Is(err, ErrClosed):
 				closed = true
 			case errors.Is(err, ErrOverloaded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errInjected):
 				failed.Add(1)

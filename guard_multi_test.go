@@ -141,7 +141,7 @@ func TestGuardMultiInvalidIDs(t *testing.T) {
 		})
 		found, err := g.GetMulti(t.Context(), []string{"007", "row", "+7", "007", "denied"})
 		require.Equal(t, map[string]string{"row": "v"}, found)
-		require.EqualError(t, err, `bloom: get 5 ids: "007": not an id; "+7": canonically 7: `+ErrNotFound.Error())
+		require.EqualError(t, err, `bloom: get 5 ids, 2 failed: "007": not an id; "+7": canonically 7: `+ErrNotFound.Error())
 		require.ErrorIs(t, err, invalid)
 		var first *IDError
 		require.ErrorAs(t, err, &first)
@@ -160,12 +160,12 @@ func TestGuardMultiErrorText(t *testing.T) {
 	g := newTestGuard(t, s, rows(nil), &GuardOptions[string]{Validate: func(id string) error { return errInjected }})
 	found, err := g.GetMulti(t.Context(), ids)
 	require.Empty(t, found)
-	require.EqualError(t, err, `bloom: get 10000 ids: "id 0": injected; "id 1": injected; "id 2": injected; and 9997 more`)
+	require.EqualError(t, err, `bloom: get 10000 ids, 10000 failed: "id 0": injected; "id 1": injected; "id 2": injected; and 9997 more`)
 	require.Len(t, failures(t, errors.Unwrap(err)), len(ids))
 	for n, text := range map[int]string{
-		1: `bloom: get 1 ids: "id 0": injected`,
-		3: `bloom: get 3 ids: "id 0": injected; "id 1": injected; "id 2": injected`,
-		4: `bloom: get 4 ids: "id 0": injected; "id 1": injected; "id 2": injected; and 1 more`,
+		1: `bloom: get 1 id, 1 failed: "id 0": injected`,
+		3: `bloom: get 3 ids, 3 failed: "id 0": injected; "id 1": injected; "id 2": injected`,
+		4: `bloom: get 4 ids, 4 failed: "id 0": injected; "id 1": injected; "id 2": injected; and 1 more`,
 	} {
 		_, err := g.GetMulti(t.Context(), ids[:n])
 		require.EqualError(t, err, text)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -72,6 +73,8 @@ func (r *reading) filterSaid(maybe bool, err error) {
 // needs the other: each reply alone justifies its answer. Of a reserved id the cache
 // is not asked. Whom down says to be out of reach is not asked at all, see outage.
 func (g *Guard[V]) read(ctx context.Context, ids []string, down reading) []reading {
+	ctx, cancel := g.hurried(ctx)
+	defer cancel()
 	ids = ids[:min(len(ids), maxCacheKeys)]
 	if g.rides == nil || !g.rides.sharesTrip(&g.remote.conn, ids) || down.filterErr != nil || down.cacheErr != nil {
 		return g.readApart(ctx, ids, down)
@@ -83,19 +86,29 @@ func (g *Guard[V]) read(ctx context.Context, ids []string, down reading) []readi
 		}
 	}
 	maybe, err := g.rides.existsWith(ctx, ids, gets)
-	readings := make([]reading, len(maybe))
-	if contextError(ctx) != nil {
-		return readings // some may be on their way yet
-	}
+	ended := contextError(ctx)
 	err = g.filter.wrap("look up in", err)
+	readings := make([]reading, len(maybe))
 	for i := range readings {
 		r := &readings[i]
 		r.filterSaid(maybe[i], err)
-		if get, ok := gets[i].(*redis.StringCmd); ok {
+		if ended != nil {
+			r.cacheErr = ended // the riders may be on their way yet
+		} else if get, ok := gets[i].(*redis.StringCmd); ok {
 			r.entry, r.cacheErr = readEntry(get)
 		}
 	}
 	return readings
+}
+
+// hurried leaves half of the time that a caller has to a load. A Redis that hangs
+// would use up all of it.
+func (g *Guard[V]) hurried(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok || g.opts.FailClosed { // which loads nothing then
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)/2))
 }
 
 // present leaves out riders that are nil.

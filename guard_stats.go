@@ -10,8 +10,8 @@ type GuardStats struct {
 	Hits          uint64 // Gets answered by a cached value
 	NullHits      uint64 // Gets answered by a cached "no such row"
 	Loads         uint64 // ids that were loaded: calls of Loader, and ids given to LoadMulti
-	LoadsNotFound uint64 // of them: no such row, audits left out. Divided by them and Rejected: the measured false-positive rate
-	LoadErrors    uint64 // of them: failed, panicked or took too long
+	LoadsNotFound uint64 // of Loads: no such row, audits left out. LoadsNotFound / (LoadsNotFound + Rejected) is the measured false-positive rate while FailOpens stands still
+	LoadErrors    uint64 // of Loads: failed, panicked or took too long
 	SharedLoads   uint64 // Gets that waited for the load of another
 	FailOpens     uint64 // Gets let through because filter or cache could not answer, or the filter is not trusted
 	Fills         uint64 // values and nulls stored

@@ -1,11 +1,6 @@
 package bloom
 
-import (
-	"math/bits"
-	"unsafe"
-
-	"github.com/spaolacci/murmur3"
-)
+import "math/bits"
 
 // A stored filter outlives the binary that wrote it: every position below is
 // frozen by the vectors in testdata. Another scheme needs another hash number in
@@ -17,12 +12,6 @@ const (
 
 // itemHash is what an item's positions are made from.
 type itemHash struct{ h1, h2 uint64 }
-
-// hashItem hashes the bytes of item without copying them.
-func hashItem(item string, seed uint32) itemHash {
-	h1, h2 := murmur3.Sum128WithSeed(unsafe.Slice(unsafe.StringData(item), len(item)), seed)
-	return itemHash{h1, h2}
-}
 
 // hash hashes an item as this geometry does.
 func (g *geometry) hash(item string) itemHash {

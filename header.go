@@ -7,8 +7,6 @@ import (
 	"hash/crc64"
 	"math"
 	"time"
-
-	"github.com/spaolacci/murmur3"
 )
 
 // One filter is one string: header, body, trailer.
@@ -107,8 +105,7 @@ func (g *geometry) computeFingerprint() uint64 {
 	binary.BigEndian.PutUint32(b[24:], g.place.index)
 	binary.BigEndian.PutUint32(b[28:], g.place.count)
 	binary.BigEndian.PutUint64(b[32:], g.place.key.fingerprint)
-	h, _ := murmur3.Sum128WithSeed(b[:], 0)
-	return h>>1 | 1
+	return hashBytes(b[:], 0).h1>>1 | 1
 }
 
 // trailerBit is where the low 63 bits of the trailer begin.

@@ -61,7 +61,7 @@ func (g *Guard[V]) launch(ctx context.Context, fs []*flight[V], queued bool, fly
 	}
 	for _, f := range fs {
 		var none V
-		g.flights.land(f, none, errClosed)
+		g.flights.land(f, none, ErrClosed)
 	}
 }
 
@@ -90,10 +90,7 @@ func (g *Guard[V]) conclude(ctx context.Context, f *flight[V], id string, r *rea
 	return v, err
 }
 
-var (
-	errClosed = errors.New("guard is closed")
-	errEnded  = errors.New("cache or codec ended its goroutine")
-)
+var errEnded = errors.New("cache or codec ended its goroutine")
 
 // fly takes a flight that has a slot to its landing.
 func (g *Guard[V]) fly(ctx context.Context, fs []*flight[V]) {

@@ -9,8 +9,10 @@ import (
 	"sync/atomic"
 )
 
-// WriteTo writes the filter as [Bitmap] stores it. Items added meanwhile may or
-// may not be in what is written. Of a shard it writes what the [Bitmap] in the same
+// WriteTo writes the filter as [Bitmap] stores it: SET puts it into Redis. Only onto
+// a key that nobody adds to: over a filter that is there it takes away what was added
+// to that one, and its items are denied; [Filter.Rebuild] replaces one that is in
+// use. Items added meanwhile may or may not be in what is written. Of a shard it writes what the [Bitmap] in the same
 // place of a [Sharded] reads.
 func (m *Memory) WriteTo(w io.Writer) (int64, error) {
 	s, _ := m.at()

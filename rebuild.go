@@ -14,14 +14,17 @@ import (
 // the default.
 type RebuildOptions struct {
 	// Capacity of the new generation. 0: the larger of Config's and the live
-	// filter's.
+	// filter's. It does not grow with what source yields: beyond it nothing is lost,
+	// but the rate grows, to some [Params.FPRateAt] of the report's Items, and to 1
+	// at many times it. Give what the table will have until the next rebuild.
 	Capacity uint64
 	// FPRate of the new generation. 0: Config's; the live filter's where Config
 	// says nothing.
 	FPRate float64
 	// MinItems refuses to publish fewer distinct items. 0: half of what the live
 	// filter is estimated to hold. An empty source is always refused. Distinct items
-	// are estimated too; where source yielded enough, the error of that is forgiven.
+	// are estimated from the bits, so they may be short of MinItems by the error of
+	// that, and in a filter that is too full to tell only what source yielded counts.
 	MinItems uint64
 	// MaxAge, if set, skips the rebuild while a rebuilt generation of at least the
 	// wanted size is younger, by the server's clock. A rebuild that meets another
@@ -55,7 +58,7 @@ type Progress struct {
 
 // RebuildReport says what a rebuild did.
 type RebuildReport struct {
-	Skipped    bool          // a generation younger than MaxAge did: Params and Generation are its
+	Skipped    bool          // nothing: a generation is younger than MaxAge, which Params and Generation describe
 	Items      uint64        // yielded by source
 	Distinct   uint64        // of them, estimated from the bits
 	Bytes      uint64        // length of the filter's string
@@ -90,8 +93,10 @@ const (
 // next one builds all shards again; with MaxAge, which looks at each shard, only
 // those that are not young enough.
 //
-// Memory: one filter. Only one rebuild of a filter runs at a time, in any process;
-// another returns [ErrRebuilding], or waits with MaxAge. [ErrRebuildRefused] says
+// It takes as much memory as the filter has bytes, here and in Redis. A panic of
+// source, or a source that goes on after yield returned false, panics here. Only one
+// rebuild of a filter runs at a time, in any process; another returns
+// [ErrRebuilding], or waits with MaxAge. [ErrRebuildRefused] says
 // that a check refused to publish. After any error the live filter is as it was,
 // and what was being built is gone, or goes with its lease; except that with
 // [Config].WaitReplicas a generation may be published that too few replicas have:
@@ -375,7 +380,8 @@ func (r *rebuild) check(ctx context.Context, b build) error {
 		least = live / 2
 	}
 	if r.short(least) {
-		return fmt.Errorf("%d distinct items, want at least %d: %w", r.report.Distinct, least, ErrRebuildRefused)
+		return fmt.Errorf("%d distinct items of %d that the source yielded, want at least %d: %w",
+			r.report.Distinct, r.report.Items, least, ErrRebuildRefused)
 	}
 	found, err := b.lookUp(ctx, r.sample)
 	if err != nil {
@@ -393,8 +399,11 @@ func (r *rebuild) check(ctx context.Context, b build) error {
 // standard error is below √n, and RedisBloom's count takes false positives for
 // items that are in. Source's own count is not.
 func (r *rebuild) short(least uint64) bool {
+	if tooFull := r.report.Distinct >= 2*r.report.Params.Capacity; tooFull || r.report.Items < least {
+		return r.report.Items < least
+	}
 	n := float64(least)
-	return r.report.Items < least || float64(r.report.Distinct) < n-n*r.report.Params.FPRate-math.Sqrt(n)
+	return float64(r.report.Distinct) < n-n*r.report.Params.FPRate-math.Sqrt(n)
 }
 
 // publish swaps the generation in. From here on the caller's context does not

@@ -222,6 +222,20 @@ func TestRebuildMinItems(t *testing.T) {
 	})
 }
 
+// A filter that is far too full tells nothing of how many items are in it: then
+// MinItems is held against what source yielded.
+func TestRebuildMinItemsTooFull(t *testing.T) {
+	f, err := New(NewMemory(), Config{Capacity: 100})
+	require.NoError(t, err)
+	items := rebuildItems("row ", 20_000)
+	report, err := f.Rebuild(t.Context(), rebuildSource(items), &RebuildOptions{Settle: -1, MinItems: 15_000})
+	require.NoError(t, err)
+	require.EqualValues(t, len(items), report.Items)
+	_, err = f.Rebuild(t.Context(), rebuildSource(items), &RebuildOptions{Settle: -1, MinItems: 20_001})
+	require.ErrorIs(t, err, ErrRebuildRefused)
+	require.ErrorContains(t, err, "200 distinct items of 20000 that the source yielded, want at least 20001")
+}
+
 // The sample is drawn from all of source, not from its beginning.
 func TestRebuildSamplesEverywhere(t *testing.T) {
 	b := rebuildMemory(Classic)

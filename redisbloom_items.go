@@ -96,9 +96,9 @@ func (b *RedisBloom) Add(ctx context.Context, item string) (bool, error) {
 }
 
 // AddMulti adds all items, chunk by chunk. It goes on where items were refused, since
-// those that are in already need no room, and where there is no filter but staging:
-// what a rebuild publishes must have all of them. added is true where an item was
-// refused.
+// those that are in already need no room, and where there is no filter but the
+// one that a rebuild fills: what it publishes must have all of them. added is true
+// where an item was refused.
 func (b *RedisBloom) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 	added := allTrue(len(items))
 	var failed error

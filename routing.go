@@ -3,9 +3,6 @@ package bloom
 import (
 	"fmt"
 	"math/bits"
-	"unsafe"
-
-	"github.com/spaolacci/murmur3"
 )
 
 const (
@@ -74,8 +71,7 @@ func (p shardPlace) mismatch(stored shardPlace) error {
 // route returns the shard of an item, the high bits of its hash scaled to the
 // number of shards.
 func route(item string, shards int) int {
-	h, _ := murmur3.Sum128WithSeed(unsafe.Slice(unsafe.StringData(item), len(item)), routingSeed)
-	return scale(h, shards)
+	return scale(hashItem(item, routingSeed).h1, shards)
 }
 
 // keyedRoute is route with a hash key, see hashKey.forRouting.

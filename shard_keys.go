@@ -9,7 +9,7 @@ const clusterSlots = 16384
 // evenly over the slots of a Redis Cluster: of n equal ranges of slots the first has
 // the first key, and so on. So every primary gets its part of the shards, however
 // many primaries there are. The keys are the same on every call and in every version
-// of this package: "orders:0/8:7" and seven more.
+// of this package: "orders:0/8:0" and seven more.
 //
 // They name n, so a filter of another number of shards lies under other keys. It
 // returns nil, which [New] refuses as no shards, for another n, for an empty name and

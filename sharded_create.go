@@ -96,10 +96,10 @@ func (s *Sharded) attach(states []shardState, cfg Config) error {
 func (s *Sharded) errPartly(missing []int) error {
 	var names []string
 	for _, i := range missing {
-		names = append(names, fmt.Sprintf("%d (%q)", i, s.shards[i].Key()))
+		names = append(names, fmt.Sprintf("number %d (%q)", i, s.shards[i].Key()))
 	}
-	return fmt.Errorf("of %d shards %s are missing: lost, or their creator died; Rebuild mends that: %w",
-		len(s.shards), strings.Join(names, ", "), ErrNotReady)
+	return fmt.Errorf("%d of %d shards missing, %s: lost, or their creator died; Rebuild mends that: %w",
+		len(missing), len(s.shards), strings.Join(names, ", "), ErrNotReady)
 }
 
 // create makes all shards, or returns false where somebody else is at it.
