@@ -16,10 +16,7 @@ func (b *Bitmap) Add(ctx context.Context, item string) (bool, error) {
 	added := [1]bool{true}
 	var at addGeometry
 	err := b.addChunk(ctx, []string{item}, added[:], &at)
-	if err == nil {
-		err = at.short
-	}
-	return added[0], err
+	return added[0], at.outcome(err)
 }
 
 // AddMulti adds all items, chunk by chunk. After an error the items of the
@@ -48,10 +45,7 @@ func (b *Bitmap) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 		}
 		from = to
 	}
-	if failed == nil {
-		failed = at.short
-	}
-	return added, failed
+	return added, at.outcome(failed)
 }
 
 // addGeometry is what an adder knows of the two filters that it writes.
@@ -59,6 +53,15 @@ type addGeometry struct {
 	staging *geometry // nil: unknown, or of the filter's own geometry
 	staged  bool      // the last chunk is in staging alone
 	short   error     // a chunk did not reach enough replicas; those behind it don't wait
+}
+
+// outcome is what to return where the chunks came to err. Too few replicas are worse
+// than no filter, which by itself promises nothing.
+func (at *addGeometry) outcome(err error) error {
+	if at.short != nil && (err == nil || isNotReady(err)) {
+		return at.short
+	}
+	return err
 }
 
 // addChunk adds some items to the filter and to staging. Where the filter is
@@ -113,11 +116,11 @@ func (b *Bitmap) addBoth(ctx context.Context, items []string, added []bool, at *
 		if err != nil && !isShort(err) {
 			return b.keyError(err)
 		}
+		if status := reply[0]; err != nil && (status == "added" || status == "staged") {
+			at.short = err
+		}
 		switch status := reply[0]; {
 		case status == "added" && len(reply) == 2:
-			if err != nil {
-				at.short = err
-			}
 			return readDigits(reply[1], added)
 		case status == "missing", status == "staged":
 			b.stale(g)

@@ -44,7 +44,8 @@ type Config struct {
 	// else is the primary's anyway.
 	//
 	// New sees no more than those options: a replica behind a plain address or a
-	// proxy, or a failover client with ReplicaOnly, is taken as it is.
+	// proxy, a failover client with ReplicaOnly, or what an AutoPipeliner wraps, is
+	// taken as it is.
 	ReplicaReads bool
 
 	// WaitReplicas makes Add, AddMulti, CreateEmpty, Reset, Drop and the publishing

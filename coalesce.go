@@ -3,6 +3,7 @@ package bloom
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,13 +12,16 @@ import (
 
 const (
 	// patience is how long a call waits for a pipeline under way. One that takes
-	// longer waits for the network or a busy server, and another costs nothing; on
-	// a connection that hangs it holds up nobody but its own calls.
+	// longer waits for the network or a busy server, and another costs nothing.
 	patience = 500 * time.Microsecond
 
 	// maxPipelines bounds how many are under way, each on a connection of the
-	// client's pool.
+	// client's pool. One that hangs holds up nobody but its own calls; where so many
+	// do, the others wait, until the deadline of a call in one of them.
 	maxPipelines = 8
+
+	// maxCommands is about how many commands go in one.
+	maxCommands = 10_000
 )
 
 // A coalescer sends what many goroutines ask at the same time in few pipelines.
@@ -26,7 +30,8 @@ const (
 //
 // It runs on the client behind an AutoPipeliner, which coalesces too, but each
 // command for itself: a call of several costs it several times as much, and one
-// slow pipeline holds up everybody.
+// slow pipeline holds up everybody. On a cluster a pipeline takes as long as the
+// slowest of its nodes, with either.
 type coalescer struct {
 	mu      sync.Mutex
 	waiting []*share
@@ -36,8 +41,9 @@ type coalescer struct {
 
 // A share is one call's part of a pipeline.
 type share struct {
-	cmds []redis.Cmder
-	done chan struct{} // gets one value
+	cmds     []redis.Cmder
+	deadline time.Time     // of its caller; zero: none
+	done     chan struct{} // gets one value
 }
 
 var shares = sync.Pool{New: func() any { return &share{done: make(chan struct{}, 1)} }}
@@ -50,6 +56,7 @@ func (c *coalescer) do(ctx context.Context, ap *redis.AutoPipeliner, cmds []redi
 	}
 	s := shares.Get().(*share)
 	s.cmds = cmds
+	s.deadline, _ = ctx.Deadline()
 	c.join(s, ap)
 	if ctx.Done() == nil {
 		<-s.done
@@ -57,7 +64,8 @@ func (c *coalescer) do(ctx context.Context, ap *redis.AutoPipeliner, cmds []redi
 		select {
 		case <-s.done:
 		case <-ctx.Done():
-			return ctx.Err() // s is left to the pipeline
+			c.leave(s) // or it is left to the pipeline
+			return ctx.Err()
 		}
 	}
 	s.cmds = nil
@@ -75,10 +83,26 @@ func (c *coalescer) join(s *share, ap *redis.AutoPipeliner) {
 		c.running++
 		go c.run(ap)
 	case len(c.waiting) > 1: // the first has seen to it
-	case c.timer == nil:
-		c.timer = time.AfterFunc(patience, func() { c.overtake(ap) })
 	default:
-		c.timer.Reset(patience)
+		c.beginPatience(ap)
+	}
+}
+
+// beginPatience wants c.mu held.
+func (c *coalescer) beginPatience(ap *redis.AutoPipeliner) {
+	if c.timer == nil {
+		c.timer = time.AfterFunc(patience, func() { c.overtake(ap) })
+		return
+	}
+	c.timer.Reset(patience)
+}
+
+// leave takes s out of the queue, if it still is in it.
+func (c *coalescer) leave(s *share) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.Index(c.waiting, s); i >= 0 {
+		c.waiting = slices.Delete(c.waiting, i, i+1)
 	}
 }
 
@@ -95,7 +119,6 @@ func (c *coalescer) overtake(ap *redis.AutoPipeliner) {
 // run sends what waits until nothing does. A hook of the client's that ends the
 // goroutine ends it for its own pipeline only.
 func (c *coalescer) run(ap *redis.AutoPipeliner) {
-	ctx := context.Background() // callers leave by their own
 	var taken []*share
 	var cmds []redis.Cmder
 	defer func() {
@@ -105,7 +128,7 @@ func (c *coalescer) run(ap *redis.AutoPipeliner) {
 		}
 	}()
 	for {
-		taken = c.take(taken)
+		taken = c.take(ap, taken)
 		if len(taken) == 0 {
 			return
 		}
@@ -113,9 +136,26 @@ func (c *coalescer) run(ap *redis.AutoPipeliner) {
 		for _, s := range taken {
 			cmds = append(cmds, s.cmds...)
 		}
+		ctx, cancel := together(taken)
 		sendAll(ctx, ap, cmds)
+		cancel()
 		answer(taken)
 	}
+}
+
+// together returns a context for a pipeline, whose callers leave by their own: it
+// ends when nobody can be there any more.
+func together(taken []*share) (context.Context, context.CancelFunc) {
+	last := taken[0].deadline
+	for _, s := range taken {
+		if s.deadline.IsZero() {
+			return context.Background(), func() {}
+		}
+		if s.deadline.After(last) {
+			last = s.deadline
+		}
+	}
+	return context.WithDeadline(context.Background(), last)
 }
 
 // answer lets the callers look at their commands.
@@ -125,9 +165,9 @@ func answer(taken []*share) {
 	}
 }
 
-// take returns all that waits, and makes its argument the next queue. Nothing ends
-// the run.
-func (c *coalescer) take(done []*share) []*share {
+// take returns what waits, as far as it goes into one pipeline, and makes its argument
+// the next queue. Nothing ends the run.
+func (c *coalescer) take(ap *redis.AutoPipeliner, done []*share) []*share {
 	clear(done)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,15 +179,23 @@ func (c *coalescer) take(done []*share) []*share {
 		c.timer.Stop()
 	}
 	taken := c.waiting
-	c.waiting = done[:0]
-	return taken
+	n, cmds := 1, len(taken[0].cmds)
+	for n < len(taken) && cmds < maxCommands {
+		cmds += len(taken[n].cmds)
+		n++
+	}
+	if c.waiting = append(done[:0], taken[n:]...); len(c.waiting) > 0 {
+		c.beginPatience(ap)
+	}
+	clear(taken[n:])
+	return taken[:n]
 }
 
 var errHookEnded = errors.New("a hook of the client ended its goroutine")
 
-// sendAll gives each of cmds its outcome. A hook of the client's that panics or
-// ends the goroutine is an error for all of them: their callers are elsewhere, and
-// cannot recover.
+// sendAll gives each of cmds its outcome. The end of ctx, and a hook of the client's
+// that panics or ends the goroutine, are errors for all of them: their callers are
+// elsewhere, and cannot recover.
 func sendAll(ctx context.Context, ap *redis.AutoPipeliner, cmds []redis.Cmder) {
 	err := errHookEnded // unless it returns
 	defer func() {
@@ -160,6 +208,5 @@ func sendAll(ctx context.Context, ap *redis.AutoPipeliner, cmds []redis.Cmder) {
 			}
 		}
 	}()
-	_ = settle(ctx, cmds, pipelined(ctx, ap, false, cmds))
-	err = nil
+	err = settle(ctx, cmds, pipelined(ctx, ap, false, cmds))
 }

@@ -56,9 +56,9 @@ func TestNewGuardRefuses(t *testing.T) {
 		load   Loader[string]
 		text   string
 	}{
-		"no filter":         {nil, s.cache, load, "needs a filter"},
-		"no cache":          {s.filter, nil, load, "a cache"},
-		"no loader":         {s.filter, s.cache, nil, "a loader"},
+		"no filter":         {nil, s.cache, load, "nil Filter"},
+		"no cache":          {s.filter, nil, load, "nil Cache"},
+		"no loader":         {s.filter, s.cache, nil, "nil Loader"},
 		"nil redis cache":   {s.filter, (*RedisCache)(nil), load, "nil *RedisCache"},
 		"nil memory cache":  {s.filter, (*MemoryCache)(nil), load, "nil *MemoryCache"},
 		"nil client":        {s.filter, NewRedisCache(nil, "g:"), load, "nil Redis client"},
@@ -67,7 +67,7 @@ func TestNewGuardRefuses(t *testing.T) {
 		"replicas":          {s.filter, NewRedisCache(replicas, "g:"), load, "replicas"},
 		"pipeline":          {s.filter, NewRedisCache(client.Pipeline(), "g:"), load, "Exec"},
 		"client by value":   {s.filter, NewRedisCache(byValue{}, "g:"), load, "pointer"},
-		"unusable timeouts": {nil, nil, nil, "bloom: guard needs"},
+		"unusable timeouts": {nil, nil, nil, "bloom: guard with a nil"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, err := NewGuard(tt.filter, tt.cache, tt.load, nil)

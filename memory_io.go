@@ -57,7 +57,8 @@ func (c *countingWriter) Write(b []byte) (int, error) {
 // ReadFrom replaces the filter by one that WriteTo wrote, or that GET returned
 // for a [Bitmap]'s key, up to the end of r. If that is not exactly one whole
 // filter it returns [ErrCorrupt] and keeps what it had. The filter read has no
-// TTL. One that was made with a hash key is read once [New] has given this Memory
+// TTL. What was added to the filter before, or is meanwhile, goes with it: use it
+// where nobody adds. One that was made with a hash key is read once [New] has given this Memory
 // the key.
 func (m *Memory) ReadFrom(r io.Reader) (int64, error) {
 	s, _ := m.at()

@@ -83,7 +83,8 @@ const (
 // meanwhile, without an error, also where the size changes.
 //
 // An item that source yields, or whose Add began after the new generation was
-// opened, is in what is published, whatever that Add returned. Source must see
+// opened, is in what is published, also where that Add returned [ErrNotReady] or
+// [ErrCorrupt]. Source must see
 // every row that was committed before Settle was over: open the query inside the
 // iterator, on the primary. It yields an item, or an error, which ends the rebuild.
 //
@@ -97,10 +98,12 @@ const (
 // source, or a source that goes on after yield returned false, panics here. Only one
 // rebuild of a filter runs at a time, in any process; another returns
 // [ErrRebuilding], or waits with MaxAge. [ErrRebuildRefused] says
-// that a check refused to publish. After any error the live filter is as it was,
-// and what was being built is gone, or goes with its lease; except that with
-// [Config].WaitReplicas a generation may be published that too few replicas have:
-// then the report has it, and the error says so.
+// that a check refused to publish. After an error the live filter is as it was, and
+// what was being built is gone, or goes with its lease, but for two that say so:
+// where no answer came to the publishing, that may be done; and with
+// [Config].WaitReplicas a generation may be published that too few replicas have,
+// which the report has then. Once it publishes, ctx does not end it: to know the
+// outcome it may take up to twice Lease longer, and 10 s to clean up.
 func (f *Filter) Rebuild(ctx context.Context, source iter.Seq2[string, error], opts *RebuildOptions) (RebuildReport, error) {
 	backend, ok := f.backend.(rebuilder)
 	if !ok {

@@ -28,11 +28,17 @@ const (
 type replicasError struct {
 	reached, wanted int
 	within          time.Duration
+	err             error // instead of an answer how many
 }
 
 func (e *replicasError) Error() string {
+	if e.err != nil {
+		return fmt.Sprintf("not known to have reached %d replicas: the primary has it, a failover may lose it: %v", e.wanted, e.err)
+	}
 	return fmt.Sprintf("reached %d of %d replicas within %v: the primary has it, a failover may lose it", e.reached, e.wanted, e.within)
 }
+
+func (e *replicasError) Unwrap() error { return e.err }
 
 // setReplicas makes a new conn work as cfg says.
 func (c *conn) setReplicas(cfg Config) {
@@ -52,7 +58,8 @@ func isShort(err error) bool {
 //
 // WAIT waits for what its own connection has written, and newer servers leave out
 // scripts that have written nothing. So a script that finds its work done, maybe by
-// another client and a moment ago, writes something all the same.
+// another client and a moment ago, writes something all the same; except a drop of a
+// Bitmap, which finds nothing left to write to.
 func (c *conn) change(ctx context.Context, s *script, keys []string, args ...any) ([]string, error) {
 	reply, err := c.run(ctx, c.wait, s, keys, args)
 	if !isShort(err) {
@@ -117,11 +124,8 @@ func (c *conn) send(ctx context.Context, w replicaWait, key string, cmd *redis.C
 		return nil, err
 	}
 	reached, err := wait.Result()
-	if err != nil {
-		return fmt.Errorf("wait for %d replicas: %w", w.replicas, err), nil
-	}
-	if reached < int64(w.replicas) {
-		return &replicasError{int(reached), w.replicas, w.timeout}, nil
+	if err != nil || reached < int64(w.replicas) {
+		return &replicasError{int(reached), w.replicas, w.timeout, err}, nil
 	}
 	return nil, nil
 }

@@ -2,7 +2,6 @@ package bloom
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -109,14 +108,20 @@ func (b *RedisBloom) AddMulti(ctx context.Context, items []string) ([]bool, erro
 		if isShort(err) {
 			run = b.conn.evalStrings // the first chunk has waited for all of them
 		}
-		if err != nil && !goOn {
-			return added, errors.Join(failed, err)
-		}
-		if failed == nil {
-			failed = err
+		if failed = worse(failed, err); err != nil && !goOn {
+			return added, failed
 		}
 	}
 	return added, failed
+}
+
+// worse keeps the first error, except that what merely was not ready goes for any
+// other: who meets ErrNotReady takes it that nothing was promised.
+func worse(first, err error) error {
+	if first == nil || err != nil && isNotReady(first) {
+		return err
+	}
+	return first
 }
 
 // addChunk adds some items by one script. added is written for the items whose
@@ -130,6 +135,8 @@ func (b *RedisBloom) addChunk(ctx context.Context, run scriptRunner, items []str
 		return false, b.keyError(err)
 	}
 	switch {
+	case reply[0] == "staged" && err != nil:
+		return true, err // what was promised has to be kept, although there is no filter yet
 	case reply[0] == "missing" || reply[0] == "staged":
 		return reply[0] == "staged", b.whyUnsealed(ctx)
 	case reply[0] == "other" && len(reply) == 2:

@@ -1,11 +1,16 @@
 package bloom
 
 import (
+	"context"
+	"errors"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/bloomguard/bloom/internal/redistest"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -109,5 +114,47 @@ func TestModuleRebuildDecidesAgain(t *testing.T) {
 			moduleRequire(t, f, true, rows...)
 			require.Zero(t, b.count(t, companionKey(key, "next")), name)
 		}
+	})
+}
+
+// failSecond fails the second call of a script.
+type failSecond struct {
+	redistest.Trips
+	script *script
+	calls  atomic.Int64
+	err    error
+}
+
+func (h *failSecond) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 1 && args[1] == h.script.sha && h.calls.Add(1) == 2 {
+			cmd.SetErr(h.err)
+			return h.err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// During the warm-up there is no filter, which is no reason to fail; but what could not
+// be put into staging is: nobody would promise to keep it.
+func TestModuleAddMultiFailsDuringWarmUp(t *testing.T) {
+	moduleBeds(t, func(t *testing.T, b *moduleBed) {
+		key := b.key(t)
+		r := NewRedisBloom(b.rdb, key, nil)
+		staging, _, err := r.openBuild(t.Context(), b.filter(t, key, Config{Capacity: 5000}, nil).wish(RebuildOptions{Lease: time.Minute}))
+		require.NoError(t, err)
+		defer staging.abort(context.WithoutCancel(t.Context()))
+
+		rdb := b.client(t)
+		require.NoError(t, rdb.ScriptLoad(t.Context(), moduleAddScript.src).Err())
+		injected := errors.New("OOM command not allowed")
+		rdb.AddHook(&failSecond{script: moduleAddScript, err: injected})
+		g, err := NewGuard(moduleFilter(t, rdb, key, Config{}, nil), NewMemoryCache(), rows(nil), nil)
+		require.NoError(t, err)
+		defer g.Close(t.Context())
+		err = g.Register(t.Context(), moduleItems("row", 2*maxModuleItems)...)
+		require.ErrorIs(t, err, injected)
+		require.NotErrorIs(t, err, ErrNotReady)
+		require.NoError(t, g.Register(t.Context(), moduleItems("row", 2*maxModuleItems)...), "all are in staging now")
 	})
 }

@@ -226,7 +226,7 @@ func (d *moduleBuild) send(ctx context.Context) error {
 // then, since their numbers did not fit.
 func (d *moduleBuild) taken(ctx context.Context, cmd *redis.Cmd, i int) error {
 	count, err := d.countOf(cmd.Result())
-	if isNoScript(err) || isTryAgain(err) || err == nil && count <= d.batches {
+	if isNoScript(err) || isTryAgain(err) || isMoved(err) || err == nil && count <= d.batches {
 		batch := d.pending[i*maxModuleItems : min(len(d.pending), (i+1)*maxModuleItems)]
 		count, err = d.countOf(d.b.conn.eval(ctx, moduleBatchScript, d.b.rebuildKeys()[1:],
 			d.b.appendItems([]any{d.token, d.batches}, batch)...))
@@ -318,7 +318,7 @@ func (d *moduleBuild) renew(ctx context.Context) error {
 }
 
 func (d *moduleBuild) publish(ctx context.Context) (uint64, error) {
-	reply, err := d.b.conn.change(ctx, modulePublishScript, d.b.rebuildKeys(),
+	reply, err := d.b.conn.change(ctx, modulePublishScript, append(d.b.rebuildKeys(), d.b.ticket),
 		appendStrings([]any{d.token, d.batches, d.wish.ttl.Milliseconds(), d.wish.modulePurpose()}, d.b.sentinels)...)
 	if err != nil && !isShort(err) {
 		return 0, d.b.keyError(err)

@@ -333,3 +333,34 @@ func TestModuleTicketIsItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// A rebuild spends the ticket that is out: a change that began before it, and arrives
+// after it, was not meant for what was published.
+func TestModuleTicketSpentByRebuild(t *testing.T) {
+	moduleBeds(t, func(t *testing.T, b *moduleBed) {
+		for _, change := range []string{"reset", "drop", "create"} {
+			key := b.key(t)
+			f := b.made(t, key, 100, "old")
+			r := NewRedisBloom(b.rdb, key, nil)
+			seen, err := r.state(t.Context())
+			require.NoError(t, err)
+			left, err := r.conn.evalStrings(t.Context(), ticketScript, []string{r.ticket}, randomToken(), createWait.Milliseconds(), change)
+			require.NoError(t, err)
+			report, err := f.Rebuild(t.Context(), rebuildSource([]string{"old", "new"}), &RebuildOptions{Settle: -1})
+			require.NoError(t, err)
+			require.EqualValues(t, seen.bytes, report.Bytes, "it cannot be told by its size")
+			if change == "create" {
+				require.NoError(t, b.rdb.Del(t.Context(), key).Err())
+			}
+			args := appendStrings([]any{left[0], 1000, change, "0.01", 103, 0, 0, seen.bytes}, sentinels)
+			status, err := r.conn.evalStrings(t.Context(), changeScript, []string{r.key, r.next, r.ticket, r.build}, args...)
+			require.NoError(t, err)
+			require.Equal(t, "lost", status[0])
+			if change == "create" {
+				require.ErrorIs(t, f.Ready(t.Context()), ErrNotReady)
+				continue
+			}
+			moduleRequire(t, f, true, "old", "new")
+		}
+	})
+}

@@ -14,7 +14,11 @@ if redis.call('HGET', tickets, 'open') ~= ARGV[1] then
   -- It was spent since the caller got it. A reset or drop that was made with it, or
   -- later, has done what he wants: his own first copy, or another instance.
   local last = redis.call('HGET', tickets, change)
-  return last and tonumber(last) >= tonumber(planted) and 'done' or 'lost'
+  if not last or tonumber(last) < tonumber(planted) then
+    return 'lost'
+  end
+  redis.call('HSET', tickets, change, last) -- what the first copy wrote may have to be waited for
+  return 'done'
 end
 redis.call('HDEL', tickets, 'open')
 

@@ -1,9 +1,10 @@
 -- Makes staging the filter, with its sentinels and its TTL, if all batches are in
 -- and nobody but this package's scripts has added to the live filter since staging
 -- was opened. The state stays and tells what was published. Repeated or late it
--- finds its filter published, or another's, and does nothing.
+-- finds its filter published, or another's, and does nothing. It spends the ticket
+-- that is out: a change that is still on its way was not meant for this filter.
 --
--- KEYS: filter, staging, state
+-- KEYS: filter, staging, state, tickets
 -- ARGV: token, number of batches, TTL in milliseconds (0: none), what the filter is:
 --       'empty' (then it replaces none) or 'rebuilt', sentinels
 -- Answers {'done', generation}, {'lost'}, {'full'}, {'present'} or {'written', by how many
@@ -52,6 +53,7 @@ if renamed.err then
   redis.call('PEXPIRE', staging, lease)
   return renamed
 end
+redis.call('HDEL', KEYS[4], 'open')
 local generation = redis.call('HINCRBY', state, 'generation', 1)
 local time = redis.call('TIME')
 redis.call('HSET', state, 'published', ARGV[1], 'first', ARGV[5], 'purpose', ARGV[4], 'created', string.format('%.0f', time[1] * 1000000 + time[2]))

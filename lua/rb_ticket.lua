@@ -1,7 +1,7 @@
 -- Plants a ticket for one change of a RedisBloom filter, or adopts the one that
 -- is out. The filter itself has no token that a script could compare, so every
--- script that makes, empties, adopts or removes one consumes a ticket: a second
--- or late copy of it finds that spent, and does nothing. A late copy of this
+-- script that makes, empties, adopts, replaces or removes one consumes a ticket: a
+-- second or late copy of it finds that spent, and does nothing. A late copy of this
 -- script plants a ticket with another time, which expires.
 --
 -- KEYS: tickets, a hash

@@ -13,6 +13,7 @@ if redis.call('GETRANGE', key, 0, 7) ~= ARGV[1] then
 end
 local token = redis.call('GETRANGE', key, ARGV[10], ARGV[10] + #ARGV[2] - 1)
 if string.sub(token, 1, 16) == ARGV[3] then
+  redis.call('SETRANGE', key, ARGV[10], token) -- what the first copy wrote may have to be waited for
   return 'done'
 end
 if token ~= ARGV[2] or redis.call('STRLEN', key) ~= size

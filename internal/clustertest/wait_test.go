@@ -2,6 +2,7 @@ package clustertest
 
 import (
 	"context"
+	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -314,8 +315,11 @@ func TestWaitRefusedByServer(t *testing.T) {
 	filled(t, rdb, "k", bloom.Config{Capacity: 100}, []string{"a"})
 	f := mustNew(t, rdb, "k", bloom.Config{WaitReplicas: 1})
 	_, err := f.Add(t.Context(), "b")
-	require.ErrorContains(t, err, "wait for 1 replicas")
+	require.ErrorContains(t, err, "not known to have reached 1 replicas")
 	require.ErrorContains(t, err, "NOPERM")
+	report, err := f.Rebuild(t.Context(), yielding("a", "b"), &bloom.RebuildOptions{Settle: -1})
+	require.ErrorContains(t, err, "NOPERM")
+	require.EqualValues(t, 2, report.Generation, "it is published all the same, and the report says so")
 
 	redistest.StartReplica(t, primary)
 	require.NoError(t, admin.Do(t.Context(), "acl", "setuser", "adder", "on", ">secret", "~k", "~{k}:*",
@@ -324,4 +328,46 @@ func TestWaitRefusedByServer(t *testing.T) {
 	f = mustNew(t, rdb, "k", bloom.Config{WaitReplicas: 1, WaitTimeout: longWait})
 	_, err = f.AddMulti(t.Context(), []string{"a", "b", "c"})
 	require.NoError(t, err)
+}
+
+func yielding(items ...string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, item := range items {
+			if !yield(item, nil) {
+				return
+			}
+		}
+	}
+}
+
+// During the warm-up there is no filter, which is no reason to fail; but an add that too
+// few replicas have is: a failover may lose it from what will be published.
+func TestWaitShortDuringWarmUp(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	reading, release := make(chan struct{}), make(chan struct{})
+	built := make(chan error, 1)
+	go func() {
+		_, err := mustNew(t, rdb, "k", bloom.Config{Capacity: 100}).Rebuild(t.Context(), func(yield func(string, error) bool) {
+			close(reading)
+			<-release
+			yield("row", nil)
+		}, &bloom.RebuildOptions{Settle: -1})
+		built <- err
+	}()
+	<-reading
+	f := mustNew(t, rdb, "k", bloom.Config{WaitReplicas: 1, WaitTimeout: 20 * time.Millisecond})
+	_, err := f.Add(t.Context(), "a")
+	require.ErrorContains(t, err, "reached 0 of 1 replicas")
+	require.NotErrorIs(t, err, bloom.ErrNotReady)
+	_, err = f.AddMulti(t.Context(), []string{"b", "c"})
+	require.ErrorContains(t, err, "reached 0 of 1 replicas")
+	require.NotErrorIs(t, err, bloom.ErrNotReady)
+	_, err = mustNew(t, rdb, "k", bloom.Config{}).Add(t.Context(), "d")
+	require.ErrorIs(t, err, bloom.ErrNotReady, "who does not wait for replicas")
+	close(release)
+	require.NoError(t, <-built)
+	exists, err := f.ExistsMulti(t.Context(), []string{"row", "a", "b", "c", "d"})
+	require.NoError(t, err)
+	require.NotContains(t, exists, false)
 }
