@@ -173,7 +173,17 @@ func TestACLRebuilder(t *testing.T) {
 		for i := range rules {
 			requireDenied(t, try(without(rules, i)), rules[i])
 			requireMembers(t, attached(t, s.admin, key), members)
-			require.NoError(t, s.admin.Del(t.Context(), "{"+key+"}:next").Err()) // which it may not have been able to remove
+			for _, left := range []string{"next", "next-a", "next-b"} {
+				left = "{" + key + "}:" + left
+				switch ttl := s.admin.PTTL(t.Context(), left).Val(); {
+				case ttl == -2: // gone
+				case rules[i] == "+del" && ttl == -1: // it could not be removed, nor could what its TTL was taken from
+				default:
+					require.Positive(t, ttl, "%s is left without a TTL, without %s", left, rules[i])
+					require.NotEqual(t, "+rename", rules[i], "what was undone is removed")
+				}
+				require.NoError(t, s.admin.Del(t.Context(), left).Err())
+			}
 		}
 	})
 }

@@ -33,11 +33,17 @@ if count ~= number then
   return {'merged', tostring(count)}
 end
 if data ~= '' then
-  redis.call('SET', KEYS[2], redis.call('GETRANGE', staging, ARGV[5], ARGV[5] + #data - 1))
-  redis.call('SET', KEYS[3], data)
-  redis.call('BITOP', 'OR', KEYS[2], KEYS[2], KEYS[3])
-  redis.call('SETRANGE', staging, ARGV[5], redis.call('GET', KEYS[2]))
-  redis.call('DEL', KEYS[2], KEYS[3])
+  local ok, both = pcall(function()
+    redis.call('SET', KEYS[2], redis.call('GETRANGE', staging, ARGV[5], ARGV[5] + #data - 1))
+    redis.call('SET', KEYS[3], data)
+    redis.call('BITOP', 'OR', KEYS[2], KEYS[2], KEYS[3])
+    return redis.call('GET', KEYS[2])
+  end)
+  redis.call('DEL', KEYS[2], KEYS[3]) -- also where an ACL refuses something
+  if not ok then
+    return type(both) == 'table' and both or redis.error_reply(tostring(both))
+  end
+  redis.call('SETRANGE', staging, ARGV[5], both)
 end
 redis.call('SETRANGE', staging, ARGV[3], bytes(count + 1))
 return {'merged', tostring(count + 1)}

@@ -47,6 +47,11 @@ end
 token = ARGV[4] .. now()
 local tag, first, last = ARGV[13], #ARGV[5], ARGV[6] - #trailer
 redis.call('SETRANGE', staging, last, trailer) -- allocates the whole string, once
+local leased = redis.pcall('PEXPIRE', staging, ARGV[8])
+if type(leased) == 'table' then -- an ACL refuses it: nobody would remove this
+  redis.call('DEL', staging)
+  return leased
+end
 if tag ~= '' then
   local chunk = string.rep(string.rep('\0', 64 - #tag) .. tag, 1024)
   while first < last do
@@ -56,5 +61,4 @@ if tag ~= '' then
 end
 redis.call('SETRANGE', staging, 0, ARGV[5])
 redis.call('SETRANGE', staging, tokenAt, token)
-redis.call('PEXPIRE', staging, ARGV[8])
 return {'open', token}

@@ -53,6 +53,7 @@ end
 -- RENAME comes last, so that an ACL that refuses a command never leaves a published
 -- filter with the lease for a TTL; one that refuses RENAME itself finds all undone.
 local lease = redis.call('PTTL', staging)
+local was = redis.call('GETRANGE', staging, ARGV[11], ARGV[11] + 15)
 redis.call('SETRANGE', staging, ARGV[11], bytes(generation + 1) .. now())
 if ARGV[10] == '0' then
   redis.call('PERSIST', staging)
@@ -63,6 +64,7 @@ redis.call('SETRANGE', staging, 0, ARGV[1])
 local renamed = redis.pcall('RENAME', staging, live)
 if renamed.err then
   redis.call('SETRANGE', staging, 0, ARGV[2])
+  redis.call('SETRANGE', staging, ARGV[11], was)
   redis.call('PEXPIRE', staging, lease)
   return renamed
 end

@@ -48,7 +48,11 @@ if ARGV[4] == '0' then
 else
   redis.call('BF.RESERVE', staging, ARGV[2], ARGV[3], 'EXPANSION', ARGV[4])
 end
-redis.call('PEXPIRE', staging, ARGV[5])
+local leased = redis.pcall('PEXPIRE', staging, ARGV[5])
+if type(leased) == 'table' then -- an ACL refuses it: nobody would remove this
+  redis.call('DEL', staging)
+  return leased
+end
 redis.call('HSET', state, 'token', token, 'batches', 0, 'added', 0, 'card', card,
   'next first', ARGV[10], 'next purpose', ARGV[9])
 redis.call('PEXPIRE', state, ARGV[5])
