@@ -36,8 +36,10 @@ var _ Backend = (*Bitmap)(nil)
 // NewBitmap returns the filter at key on the server of rdb: a *redis.Client, a
 // *redis.ClusterClient or a *redis.AutoPipeliner of either. With the last, calls of
 // goroutines that come while a pipeline is under way go together in the next; its
-// AutoPipelineOptions do not matter for them. NewBitmap does no I/O; what is wrong
-// with rdb or key, [New] says.
+// AutoPipelineOptions do not matter for them, hooks of the client see a context
+// without the callers' values, and on a cluster a pipeline takes as long as its
+// slowest node, so that one that hangs is felt by all who share it. NewBitmap does
+// no I/O; what is wrong with rdb or key, [New] says.
 //
 // The key may be any bytes, with braces only as one non-empty hash tag. A rebuild
 // of "orders" works at "{orders}:next", one of "a{t}b" at "{t}:next:a{t}b", in
