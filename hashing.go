@@ -15,9 +15,12 @@ type itemHash struct{ h1, h2 uint64 }
 
 // hash hashes an item as this geometry does.
 func (g *geometry) hash(item string) itemHash {
-	if g.place.key.isSet() {
+	switch {
+	case g.place.key.isSet():
 		h1, h2 := keyedHash(g.k0, g.k1, item)
 		return itemHash{h1, h2}
+	case len(item) <= shortItem:
+		return murmur(item, g.seed) // a call less than hashItem
 	}
 	return hashItem(item, g.seed)
 }

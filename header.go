@@ -105,7 +105,7 @@ func (g *geometry) computeFingerprint() uint64 {
 	binary.BigEndian.PutUint32(b[24:], g.place.index)
 	binary.BigEndian.PutUint32(b[28:], g.place.count)
 	binary.BigEndian.PutUint64(b[32:], g.place.key.fingerprint)
-	return hashBytes(b[:], 0).h1>>1 | 1
+	return hashItem(string(b[:]), 0).h1>>1 | 1
 }
 
 // trailerBit is where the low 63 bits of the trailer begin.

@@ -19,16 +19,14 @@ var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // hashItem is MurmurHash3 x64-128 of the bytes of item, which are not copied.
 func hashItem(item string, seed uint32) itemHash {
-	return hashBytes(unsafe.Slice(unsafe.StringData(item), len(item)), seed)
-}
-
-func hashBytes(p []byte, seed uint32) itemHash {
-	if len(p) > shortItem && littleEndian {
-		h1, h2 := murmur3.Sum128WithSeed(p, seed)
+	if len(item) > shortItem && littleEndian {
+		h1, h2 := murmur3.Sum128WithSeed(bytesOf(item), seed)
 		return itemHash{h1, h2}
 	}
-	return murmur(p, seed)
+	return murmur(item, seed)
 }
+
+func bytesOf(item string) []byte { return unsafe.Slice(unsafe.StringData(item), len(item)) }
 
 const (
 	murmurC1 = 0x87c37b91114253d5
@@ -36,15 +34,25 @@ const (
 )
 
 // murmur is MurmurHash3 x64-128 (Appleby 2011).
-func murmur(p []byte, seed uint32) itemHash {
-	h1, h2, n := uint64(seed), uint64(seed), uint64(len(p))
+func murmur(item string, seed uint32) itemHash {
+	p, h1, h2, n := bytesOf(item), uint64(seed), uint64(seed), uint64(len(item))
 	for ; len(p) >= 16; p = p[16:] {
 		h1 ^= murmurK1(binary.LittleEndian.Uint64(p))
 		h1 = (bits.RotateLeft64(h1, 27)+h2)*5 + 0x52dce729
 		h2 ^= murmurK2(binary.LittleEndian.Uint64(p[8:]))
 		h2 = (bits.RotateLeft64(h2, 31)+h1)*5 + 0x38495ab5
 	}
-	k1, k2 := murmurTail(p)
+	// What is left are two words, padded with zeros, of which murmurK1 and murmurK2
+	// make nothing. Words that overlap are read instead of byte by byte.
+	var k1, k2 uint64
+	switch n := uint(len(p)); {
+	case n > 8:
+		k1, k2 = binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[n-8:])>>(8*(16-n)&63)
+	case n >= 4:
+		k1 = uint64(binary.LittleEndian.Uint32(p)) | uint64(binary.LittleEndian.Uint32(p[n-4:]))<<(8*(n-4)&63)
+	case n > 0:
+		k1 = uint64(p[0]) | uint64(p[n/2])<<(8*(n/2)&63) | uint64(p[n-1])<<(8*(n-1)&63)
+	}
 	h1 ^= murmurK1(k1) ^ n
 	h2 ^= murmurK2(k2) ^ n
 	h1 += h2
@@ -52,22 +60,6 @@ func murmur(p []byte, seed uint32) itemHash {
 	h1, h2 = murmurMix(h1), murmurMix(h2)
 	h1 += h2
 	return itemHash{h1, h2 + h1}
-}
-
-// murmurTail is up to 15 bytes as two little-endian words, padded with zeros, of
-// which murmurK1 and murmurK2 make nothing. It reads words that overlap instead of
-// byte by byte.
-func murmurTail(p []byte) (k1, k2 uint64) {
-	n := uint(len(p))
-	switch {
-	case n > 8:
-		return binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[n-8:]) >> (8 * (16 - n))
-	case n >= 4:
-		return uint64(binary.LittleEndian.Uint32(p)) | uint64(binary.LittleEndian.Uint32(p[n-4:]))<<(8*(n-4)), 0
-	case n > 0:
-		return uint64(p[0]) | uint64(p[n/2])<<(8*(n/2)) | uint64(p[n-1])<<(8*(n-1)), 0
-	}
-	return 0, 0
 }
 
 func murmurK1(k uint64) uint64 { return bits.RotateLeft64(k*murmurC1, 31) * murmurC2 }

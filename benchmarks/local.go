@@ -45,7 +45,7 @@ func measureLocal(ctx context.Context, b *bench, s *section) error {
 		look[i] = itemName(int(uint64(i) * 2654435761 % uint64(part*b.sc.rounds)))
 		raw[i] = []byte(look[i])
 	}
-	const calls = 1 << 19
+	const calls = 1 << 21 // of which the first that meet an item wait for memory longest
 	return inTurn(ctx, b.sc.rounds, all, func(x local) error {
 		settle()
 		var before, after runtime.MemStats
