@@ -16,7 +16,7 @@ func (b *Bitmap) Add(ctx context.Context, item string) (bool, error) {
 	added := [1]bool{true}
 	var at addGeometry
 	err := b.addChunk(ctx, []string{item}, added[:], &at)
-	return added[0], at.outcome(err)
+	return added[0], worse(err, at.short)
 }
 
 // AddMulti adds all items, chunk by chunk. After an error the items of the
@@ -45,7 +45,7 @@ func (b *Bitmap) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 		}
 		from = to
 	}
-	return added, at.outcome(failed)
+	return added, worse(failed, at.short)
 }
 
 // addGeometry is what an adder knows of the two filters that it writes.
@@ -53,15 +53,6 @@ type addGeometry struct {
 	staging *geometry // nil: unknown, or of the filter's own geometry
 	staged  bool      // the last chunk is in staging alone
 	short   error     // a chunk did not reach enough replicas; those behind it don't wait
-}
-
-// outcome is what to return where the chunks came to err. Too few replicas are worse
-// than no filter, which by itself promises nothing.
-func (at *addGeometry) outcome(err error) error {
-	if at.short != nil && (err == nil || isNotReady(err)) {
-		return at.short
-	}
-	return err
 }
 
 // addChunk adds some items to the filter and to staging. Where the filter is
@@ -116,10 +107,11 @@ func (b *Bitmap) addBoth(ctx context.Context, items []string, added []bool, at *
 		if err != nil && !isShort(err) {
 			return b.keyError(err)
 		}
-		if status := reply[0]; err != nil && (status == "added" || status == "staged") {
+		status := reply[0]
+		if err != nil && (status == "added" || status == "staged") {
 			at.short = err
 		}
-		switch status := reply[0]; {
+		switch {
 		case status == "added" && len(reply) == 2:
 			return readDigits(reply[1], added)
 		case status == "missing", status == "staged":

@@ -124,8 +124,7 @@ type Backend interface {
 	Info(ctx context.Context) (Info, error)
 	// Reset empties a filter that is there and keeps its parameters.
 	Reset(ctx context.Context) error
-	// Drop removes the filter, or whatever else is at its key. Without one it does
-	// nothing.
+	// Drop removes the filter. Without one it does nothing.
 	Drop(ctx context.Context) error
 }
 
@@ -307,6 +306,15 @@ func plural(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// worse keeps the first error, except that what merely was not ready goes for any
+// other: who meets ErrNotReady takes it that nothing was promised.
+func worse(first, err error) error {
+	if first == nil || err != nil && isNotReady(first) {
+		return err
+	}
+	return first
 }
 
 func isNotReady(err error) bool { return errors.Is(err, ErrNotReady) }

@@ -35,12 +35,20 @@ func (h *pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 	}
 }
 
+// readThrough returns a filter over ap, which its calls have met already, and its
+// members.
+func readThrough(t *testing.T, ap *redis.AutoPipeliner) (*bloom.Filter, []string) {
+	t.Helper()
+	members := numbered("member", 50)
+	f := filled(t, ap, redistest.Key(t), 100, bloom.Blocked, members)
+	requireMembers(t, f, members)
+	return f, members
+}
+
 // A pipeline that hangs holds up its own calls alone.
 func TestCoalescerGoesPastAHang(t *testing.T) {
 	bothFaces(t, redistest.Shared(t).Addr(), func(t *testing.T, client *redis.Client, ap *redis.AutoPipeliner) {
-		members := numbered("member", 50)
-		f := filled(t, ap, redistest.Key(t), 100, bloom.Blocked, members)
-		requireMembers(t, f, members)
+		f, members := readThrough(t, ap)
 
 		var hung atomic.Int64
 		hanging, release := make(chan struct{}), make(chan struct{})
@@ -74,9 +82,7 @@ func TestCoalescerSurvivesHooks(t *testing.T) {
 
 func survivesHook(t *testing.T, fault func(), want string) {
 	bothFaces(t, redistest.Shared(t).Addr(), func(t *testing.T, client *redis.Client, ap *redis.AutoPipeliner) {
-		members := numbered("member", 50)
-		f := filled(t, ap, redistest.Key(t), 100, bloom.Blocked, members)
-		requireMembers(t, f, members)
+		f, members := readThrough(t, ap)
 
 		var faulty atomic.Bool
 		client.AddHook(&pipelineHook{before: func([]redis.Cmder) {
@@ -141,9 +147,7 @@ func TestCoalescerLeavers(t *testing.T) {
 // left is not sent any more.
 func TestCoalescerLeftIsNotSent(t *testing.T) {
 	bothFaces(t, redistest.Shared(t).Addr(), func(t *testing.T, client *redis.Client, ap *redis.AutoPipeliner) {
-		members := numbered("member", 50)
-		f := filled(t, ap, redistest.Key(t), 100, bloom.Blocked, members)
-		requireMembers(t, f, members)
+		f, members := readThrough(t, ap)
 
 		var sent atomic.Int64
 		release := make(chan struct{})

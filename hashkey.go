@@ -3,7 +3,6 @@ package bloom
 import (
 	"encoding/binary"
 	"fmt"
-	"unsafe"
 
 	"github.com/dchest/siphash"
 )
@@ -62,7 +61,7 @@ func (k hashKey) forModule() (k0, k1 uint64) { return k.derive("bloom: items", 0
 
 // keyedHash is SipHash-2-4-128 of the bytes of item, which it does not copy.
 func keyedHash(k0, k1 uint64, item string) (h1, h2 uint64) {
-	return siphash.Hash128(k0, k1, unsafe.Slice(unsafe.StringData(item), len(item)))
+	return siphash.Hash128(k0, k1, bytesOf(item))
 }
 
 // keyedItem is an item as it is given to a server that hashes for itself.

@@ -84,9 +84,9 @@ const (
 //
 // An item that source yields, or whose Add began after the new generation was
 // opened, is in what is published, also where that Add returned [ErrNotReady] or
-// [ErrCorrupt]. Source must see
-// every row that was committed before Settle was over: open the query inside the
-// iterator, on the primary. It yields an item, or an error, which ends the rebuild.
+// [ErrCorrupt]. Source must see every row that was committed before Settle was
+// over: open the query inside the iterator, on the primary. It yields an item, or an
+// error, which ends the rebuild.
 //
 // A [Sharded] filter is swapped in shard by shard, once all shards are built and
 // checked: readers meet some old and some new ones for a moment, each of them right
@@ -97,9 +97,9 @@ const (
 // It takes as much memory as the filter has bytes, here and in Redis. A panic of
 // source, or a source that goes on after yield returned false, panics here. Only one
 // rebuild of a filter runs at a time, in any process; another returns
-// [ErrRebuilding], or waits with MaxAge. [ErrRebuildRefused] says
-// that a check refused to publish. After an error the live filter is as it was, and
-// what was being built is gone, or goes with its lease, but for two that say so:
+// [ErrRebuilding], or waits with MaxAge. [ErrRebuildRefused] says that a check
+// refused to publish. After an error the live filter is as it was, and what was being
+// built is gone, or goes with its lease, but for two that say so:
 // where no answer came to the publishing, that may be done; and with
 // [Config].WaitReplicas a generation may be published that too few replicas have,
 // which the report has then. Once it publishes, ctx does not end it: to know the
@@ -402,8 +402,11 @@ func (r *rebuild) check(ctx context.Context, b build) error {
 // standard error is below √n, and RedisBloom's count takes false positives for
 // items that are in. Source's own count is not.
 func (r *rebuild) short(least uint64) bool {
-	if tooFull := r.report.Distinct >= 2*r.report.Params.Capacity; tooFull || r.report.Items < least {
-		return r.report.Items < least
+	switch {
+	case r.report.Items < least:
+		return true
+	case r.report.Distinct >= 2*r.report.Params.Capacity: // too full to tell, see itemsFor
+		return false
 	}
 	n := float64(least)
 	return float64(r.report.Distinct) < n-n*r.report.Params.FPRate-math.Sqrt(n)

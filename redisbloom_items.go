@@ -115,15 +115,6 @@ func (b *RedisBloom) AddMulti(ctx context.Context, items []string) ([]bool, erro
 	return added, failed
 }
 
-// worse keeps the first error, except that what merely was not ready goes for any
-// other: who meets ErrNotReady takes it that nothing was promised.
-func worse(first, err error) error {
-	if first == nil || err != nil && isNotReady(first) {
-		return err
-	}
-	return first
-}
-
 // addChunk adds some items by one script. added is written for the items whose
 // outcome is known. goOn says that more items may have another outcome than an error,
 // or are wanted by a rebuild.

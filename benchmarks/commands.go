@@ -42,10 +42,11 @@ func measureCommands(ctx context.Context, b *bench, s *section) error {
 	if err != nil {
 		return err
 	}
-	all, err := b.candidates(d)
+	p, err := bloom.NewParams(d.capacity, d.rate, bloom.Classic)
 	if err != nil {
 		return err
 	}
+	all := candidates(b.local.rdb, d.key("bits"), p)
 	type way struct {
 		candidate
 		size int
@@ -70,23 +71,12 @@ func measureCommands(ctx context.Context, b *bench, s *section) error {
 	})
 }
 
-// candidates do the same on the textbook's bits: positions in one string.
-func (b *bench) candidates(d dataset) ([]candidate, error) {
-	rdb, key := b.local.rdb, d.key("bits")
-	p, err := bloom.NewParams(d.capacity, d.rate, bloom.Classic)
-	if err != nil {
-		return nil, err
-	}
+// candidates do the same on the textbook's bits at key: positions in one string.
+func candidates(rdb *redis.Client, key string, p bloom.Params) []candidate {
 	positions := textbookBits(p)
-	bitsOf := func(items []string) (bits []uint64) {
-		for _, item := range items {
-			bits = positions(bits, item)
-		}
-		return bits
-	}
 	args := func(items []string, each ...any) []any { // each, where nil stands for the offset
 		var out []any
-		for _, bit := range bitsOf(items) {
+		for _, bit := range bitsOf(positions, items) {
 			for _, x := range each {
 				if x == nil {
 					x = bit
@@ -98,7 +88,7 @@ func (b *bench) candidates(d dataset) ([]candidate, error) {
 	}
 	list := func(items []string) []byte {
 		var out []byte
-		for _, bit := range bitsOf(items) {
+		for _, bit := range bitsOf(positions, items) {
 			out = append(strconv.AppendUint(out, bit, 10), ' ')
 		}
 		return out
@@ -130,7 +120,7 @@ func (b *bench) candidates(d dataset) ([]candidate, error) {
 			})
 		}},
 		{nameReads + "GETBITs, pipelined", "k commands an item, and other clients come between them", func(ctx context.Context, items []string) error {
-			bits := bitsOf(items)
+			bits := bitsOf(positions, items)
 			return pipelined(ctx, len(bits), func(i int) redis.Cmder { return redis.NewIntCmd(ctx, "getbit", key, bits[i]) })
 		}},
 		{nameReads + "GETBITs in a script, up to the first 0", "where there is no BITFIELD_RO", func(ctx context.Context, items []string) error {
@@ -170,13 +160,13 @@ func (b *bench) candidates(d dataset) ([]candidate, error) {
 			return setFieldsScript.Run(ctx, rdb, []string{key}, p.Hashes, list(items)).Err()
 		}},
 		{nameSets + "SETBITs, pipelined, no script", "writes to whatever is there: a filter of another size, a foreign key, none", func(ctx context.Context, items []string) error {
-			bits := bitsOf(items)
+			bits := bitsOf(positions, items)
 			return pipelined(ctx, len(bits), func(i int) redis.Cmder { return redis.NewIntCmd(ctx, "setbit", key, bits[i], 1) })
 		}},
 		{nameSets + "one BITFIELD, no script", "likewise", func(ctx context.Context, items []string) error {
 			return rdb.Process(ctx, field("bitfield", args(items, "set", "u1", nil, 1)))
 		}},
-	}, nil
+	}
 }
 
 const (
@@ -188,11 +178,7 @@ const (
 func commandTables(s *section) []table {
 	t := table{name: "commands", header: []string{"", "server CPU per item of 1000, µs", "of a single one", "client CPU per item of 1000, µs", ""}}
 	verdicts := map[string]string{}
-	all, err := (&bench{local: &host{}}).candidates(dataset{capacity: 1000, rate: 0.01})
-	if err != nil {
-		return nil
-	}
-	for _, c := range all {
+	for _, c := range candidates(nil, "", bloom.Params{}) { // only what is said of them
 		verdicts[c.name] = c.verdict
 	}
 	for _, name := range s.subjects() {

@@ -70,6 +70,14 @@ func textbookBits(p bloom.Params) func(dst []uint64, item string) []uint64 {
 	}
 }
 
+// bitsOf are the positions of all items, one after the other.
+func bitsOf(positions func(dst []uint64, item string) []uint64, items []string) (bits []uint64) {
+	for _, item := range items {
+		bits = positions(bits, item)
+	}
+	return bits
+}
+
 // textbook asks for k bits in one pipeline, and through an AutoPipeliner on its
 // deferred face, since that does not coalesce explicit pipelines.
 func textbook(server *host, rdb redis.Cmdable, key string, p bloom.Params) *subject {
@@ -77,10 +85,7 @@ func textbook(server *host, rdb redis.Cmdable, key string, p bloom.Params) *subj
 	many := func(ctx context.Context, items []string) ([]bool, error) {
 		exists := make([]bool, 0, len(items))
 		err := inPipelines(items, func(chunk []string) error {
-			var bits []uint64
-			for _, item := range chunk {
-				bits = positions(bits, item)
-			}
+			bits := bitsOf(positions, chunk)
 			cmds := make([]*redis.IntCmd, len(bits))
 			if err := sendAll(ctx, rdb, cmds, func(i int) *redis.IntCmd { return redis.NewIntCmd(ctx, "getbit", key, bits[i]) }); err != nil {
 				return err
@@ -104,10 +109,7 @@ func textbook(server *host, rdb redis.Cmdable, key string, p bloom.Params) *subj
 		},
 		add: func(ctx context.Context, items []string) error {
 			return inPipelines(items, func(chunk []string) error {
-				var bits []uint64
-				for _, item := range chunk {
-					bits = positions(bits, item)
-				}
+				bits := bitsOf(positions, chunk)
 				_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 					for _, bit := range bits {
 						pipe.SetBit(ctx, key, int64(bit), 1)
@@ -164,10 +166,7 @@ var (
 func luaLoop(server *host, rdb redis.Cmdable, key string, p bloom.Params) *subject {
 	positions := textbookBits(p)
 	args := func(items []string) []any {
-		var bits []uint64
-		for _, item := range items {
-			bits = positions(bits, item)
-		}
+		bits := bitsOf(positions, items)
 		out := make([]any, 1, 1+len(bits))
 		out[0] = p.Hashes
 		for _, bit := range bits {

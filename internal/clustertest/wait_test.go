@@ -2,7 +2,6 @@ package clustertest
 
 import (
 	"context"
-	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -317,7 +316,7 @@ func TestWaitRefusedByServer(t *testing.T) {
 	_, err := f.Add(t.Context(), "b")
 	require.ErrorContains(t, err, "not known to have reached 1 replicas")
 	require.ErrorContains(t, err, "NOPERM")
-	report, err := f.Rebuild(t.Context(), yielding("a", "b"), &bloom.RebuildOptions{Settle: -1})
+	report, err := f.Rebuild(t.Context(), source([]string{"a", "b"}), &bloom.RebuildOptions{Settle: -1})
 	require.ErrorContains(t, err, "NOPERM")
 	require.EqualValues(t, 2, report.Generation, "it is published all the same, and the report says so")
 
@@ -328,16 +327,6 @@ func TestWaitRefusedByServer(t *testing.T) {
 	f = mustNew(t, rdb, "k", bloom.Config{WaitReplicas: 1, WaitTimeout: longWait})
 	_, err = f.AddMulti(t.Context(), []string{"a", "b", "c"})
 	require.NoError(t, err)
-}
-
-func yielding(items ...string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		for _, item := range items {
-			if !yield(item, nil) {
-				return
-			}
-		}
-	}
 }
 
 // During the warm-up there is no filter, which is no reason to fail; but an add that too
