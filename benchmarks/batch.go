@@ -37,75 +37,90 @@ func measureBatch(ctx context.Context, b *bench, s *section) error {
 		*subject
 		size int
 	}
-	var ways []way
+	ways := map[time.Duration][]way{}
 	for _, size := range b.sc.batches {
 		for _, x := range all {
 			if size > 1 && x.name == namePing {
 				continue // a pipeline of GETs is the floor of a batch
 			}
-			ways = append(ways, way{x, size})
+			ways[turnOf(size)] = append(ways[turnOf(size)], way{x, size})
 		}
 	}
 	items := probes(1<<15, d.items)
-	if err := inTurn(ctx, b.sc.rounds, ways, func(w way) error {
-		c, err := w.cost(ctx, w.size, b.sc.window, items)
-		if err != nil {
+	measure := func(w way, window time.Duration, sum *cost) error {
+		if err := w.cost(ctx, w.size, window, sum, items); err != nil {
 			return fmt.Errorf("%s, batches of %d: %w", w.name, w.size, err)
 		}
-		what, x := batchOf(w.size), float64(w.size)
-		s.record(w.name, what, x, "time", "µs", c.time)
-		s.record(w.name, what, x, "server CPU", "µs", c.server)
-		s.record(w.name, what, x, "client CPU", "µs", c.client)
-		s.record(w.name, what, x, "allocations", "", c.allocs)
 		return nil
-	}); err != nil {
-		return err
+	}
+	record := func(w way, sum cost) {
+		what, x := batchOf(w.size), float64(w.size)
+		s.record(w.name, what, x, "time", "µs", sum.perItem(sum.took))
+		s.record(w.name, what, x, "server CPU", "µs", sum.perItem(sum.server))
+		s.record(w.name, what, x, "client CPU", "µs", sum.perItem(sum.client))
+		s.record(w.name, what, x, "allocations", "", float64(sum.allocs)/float64(sum.items))
+	}
+	for _, turn := range []time.Duration{shortTurn, longTurn} {
+		if err := inShortTurns(ctx, b.sc.rounds, b.sc.window, turn, ways[turn], measure, record); err != nil {
+			return err
+		}
 	}
 	return b.measureWire(ctx, s, d, items)
 }
 
+// turnOf is how long a turn of batches is: of large ones, long enough for several.
+func turnOf(size int) time.Duration {
+	if size > 10 {
+		return longTurn
+	}
+	return shortTurn
+}
+
 func batchOf(size int) string { return fmt.Sprintf("batch of %d", size) }
 
-// cost is what one item costs: µs, and allocations.
-type cost struct{ time, server, client, allocs float64 }
+// A cost is what some items cost: time, processor time of server and client, allocations.
+type cost struct {
+	items                int
+	took, server, client time.Duration
+	allocs               uint64
+}
 
-// cost asks for batches until the window is over.
-func (x *subject) cost(ctx context.Context, size int, window time.Duration, items []string) (c cost, err error) {
+// perItem returns what of d falls to one item, in µs.
+func (c cost) perItem(d time.Duration) float64 { return micros(d) / float64(c.items) }
+
+// cost asks for batches until the window is over, and adds what they cost to sum.
+func (x *subject) cost(ctx context.Context, size int, window time.Duration, sum *cost, items []string) error {
 	batch := func(i int) []string {
 		from := i * size % (len(items) - size)
 		return items[from : from+size]
 	}
-	if err := x.ask(ctx, batch(0)); err != nil { // connections and scripts are there then
-		return c, err
+	if sum.items == 0 { // connections and scripts are there then
+		if err := x.ask(ctx, batch(0)); err != nil {
+			return err
+		}
 	}
-	settle()
 	var before, after runtime.MemStats
 	server, err := x.server.cpu(ctx)
 	if err != nil {
-		return c, err
+		return err
 	}
 	runtime.ReadMemStats(&before)
-	client, began, asked := ownCPU(), time.Now(), 0
-	for i := 0; time.Since(began) < window; i++ {
-		if err := x.ask(ctx, batch(i)); err != nil {
-			return c, err
+	client, began := ownCPU(), time.Now()
+	for ; time.Since(began) < window; sum.items += size {
+		if err := x.ask(ctx, batch(sum.items/size)); err != nil {
+			return err
 		}
-		asked += size
 	}
-	took := time.Since(began)
-	c.client = ownCPU() - client
+	sum.took += time.Since(began)
+	sum.client += ownCPU() - client
 	runtime.ReadMemStats(&after)
 	end, err := x.server.cpu(ctx)
 	if err != nil {
-		return c, err
+		return err
 	}
-	n := float64(asked)
-	return cost{
-		time:   took.Seconds() / n * 1e6,
-		server: (end - server) / n * 1e6,
-		client: c.client / n * 1e6,
-		allocs: float64(after.Mallocs-before.Mallocs) / n,
-	}, nil
+	sum.server += end - server
+	sum.allocs += after.Mallocs - before.Mallocs
+	return nil
 }
 
 // measureWire counts bytes and round trips through a proxy.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"time"
@@ -203,6 +204,44 @@ func (b *bench) main() dataset {
 // stored makes d and returns a function that removes it.
 func (b *bench) stored(ctx context.Context, d dataset) (func(), error) {
 	return func() { _ = b.drop(context.WithoutCancel(ctx), d) }, b.store(ctx, d)
+}
+
+// How long one subject is measured before it is another's turn: short where one caller
+// waits for one reply after another, long where many callers have to begin and to end.
+const (
+	shortTurn = 2 * time.Millisecond
+	longTurn  = 50 * time.Millisecond
+)
+
+// inShortTurns measures each subject for a window in each round, in many turns: whether
+// a processor sleeps until it is woken just then counts for more than what is measured,
+// and so it has to meet all alike. The order is another one each time, since what was
+// measured just before counts as well. measure adds to what the subject's earlier turns
+// of the round found; one whose turns took a window altogether waits for the next round.
+func inShortTurns[S any](ctx context.Context, rounds int, window, turn time.Duration, subjects []S,
+	measure func(x S, window time.Duration, sum *cost) error, record func(S, cost)) error {
+	order := rand.New(rand.NewPCG(1, 2))
+	for range rounds {
+		settle()
+		sums := make([]cost, len(subjects))
+		for range max(1, window/turn) {
+			for _, i := range order.Perm(len(subjects)) {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if sums[i].took >= window {
+					continue
+				}
+				if err := measure(subjects[i], min(turn, window), &sums[i]); err != nil {
+					return err
+				}
+			}
+		}
+		for i, x := range subjects {
+			record(x, sums[i])
+		}
+	}
+	return nil
 }
 
 // inTurn calls measure for each subject, rounds times, in an order that rotates, so

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/bloomguard/bloom"
 	"github.com/redis/go-redis/v9"
@@ -47,28 +48,24 @@ func measureCommands(ctx context.Context, b *bench, s *section) error {
 		return err
 	}
 	all := candidates(b.local.rdb, d.key("bits"), p)
-	type way struct {
-		candidate
-		size int
-	}
-	var ways []way
-	for _, size := range []int{1, 1000} {
-		for _, c := range all {
-			ways = append(ways, way{c, size})
-		}
-	}
 	items := probes(1<<15, d.items)
-	return inTurn(ctx, b.sc.rounds, ways, func(w way) error {
-		one := func(ctx context.Context, item string) (bool, error) { return true, w.send(ctx, []string{item}) }
-		many := func(ctx context.Context, items []string) ([]bool, error) { return nil, w.send(ctx, items) }
-		c, err := (&subject{server: b.local, exists: one, many: many}).cost(ctx, w.size, b.sc.window, items)
-		if err != nil {
-			return fmt.Errorf("%s: %w", w.name, err)
+	for _, size := range []int{1, 1000} {
+		if err := inShortTurns(ctx, b.sc.rounds, b.sc.window, turnOf(size), all, func(c candidate, window time.Duration, sum *cost) error {
+			one := func(ctx context.Context, item string) (bool, error) { return true, c.send(ctx, []string{item}) }
+			many := func(ctx context.Context, items []string) ([]bool, error) { return nil, c.send(ctx, items) }
+			x := &subject{server: b.local, exists: one, many: many}
+			if err := x.cost(ctx, size, window, sum, items); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			return nil
+		}, func(c candidate, sum cost) {
+			s.record(c.name, batchOf(size), float64(size), "server CPU", "µs", sum.perItem(sum.server))
+			s.record(c.name, batchOf(size), float64(size), "client CPU", "µs", sum.perItem(sum.client))
+		}); err != nil {
+			return err
 		}
-		s.record(w.name, batchOf(w.size), float64(w.size), "server CPU", "µs", c.server)
-		s.record(w.name, batchOf(w.size), float64(w.size), "client CPU", "µs", c.client)
-		return nil
-	})
+	}
+	return nil
 }
 
 // candidates do the same on the textbook's bits at key: positions in one string.

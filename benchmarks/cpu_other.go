@@ -2,5 +2,7 @@
 
 package main
 
+import "time"
+
 // ownCPU is not known here: client CPU is given as 0.
-func ownCPU() float64 { return 0 }
+func ownCPU() time.Duration { return 0 }

@@ -2,13 +2,16 @@
 
 package main
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+)
 
-// ownCPU returns the processor time that this process has used, in seconds.
-func ownCPU() float64 {
+// ownCPU returns the processor time that this process has used.
+func ownCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0
 	}
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

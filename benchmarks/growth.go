@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // grown is how many items are in the filters of measureGrowth at most. What a read
@@ -51,17 +52,18 @@ func (b *bench) measureSize(ctx context.Context, s *section, what string, x floa
 	}
 	all = append(all, b.floors(b.plain(), d)[1])
 	items := probes(1<<15, d.items)
-	return inTurn(ctx, b.sc.rounds, all, func(sub *subject) error {
-		one, err := sub.cost(ctx, 1, b.sc.window/3, items)
-		if err != nil {
+	for _, size := range []int{1, 1000} {
+		if err := inShortTurns(ctx, b.sc.rounds, b.sc.window/3, turnOf(size), all, func(sub *subject, window time.Duration, sum *cost) error {
+			return sub.cost(ctx, size, window, sum, items)
+		}, func(sub *subject, sum cost) {
+			if size == 1 {
+				s.record(sub.name, what, x, "one look-up", "µs", sum.perItem(sum.took))
+			} else {
+				s.record(sub.name, what, x, "server CPU, batch of 1000", "µs", sum.perItem(sum.server))
+			}
+		}); err != nil {
 			return err
 		}
-		many, err := sub.cost(ctx, 1000, b.sc.window/3, items)
-		if err != nil {
-			return err
-		}
-		s.record(sub.name, what, x, "one look-up", "µs", one.time)
-		s.record(sub.name, what, x, "server CPU, batch of 1000", "µs", many.server)
-		return nil
-	})
+	}
+	return nil
 }

@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// chunkOps is how many calls one subject makes before it is the next one's turn.
-const chunkOps = 50
-
 // measureLatency times single look-ups of one caller.
 func measureLatency(ctx context.Context, b *bench, s *section) error {
 	d := b.main()
@@ -37,27 +34,26 @@ func measureLatency(ctx context.Context, b *bench, s *section) error {
 		})
 }
 
-// timeInTurn times ops calls of each subject in each round, some at a time in turn:
-// what disturbs the machine for a moment disturbs all. The first round is done twice,
-// the first time for nothing but to warm up.
+// timeInTurn times ops calls of each subject in each round, one at a time in turn: a
+// processor that sleeps until it is woken, which takes longer than what is timed, does
+// so for all alike. The first round is done twice, the first time for nothing but to
+// warm up.
 func timeInTurn[S any](ctx context.Context, rounds, ops int, subjects []S, name func(S) string,
 	call func(S, int) error, record func(S, []time.Duration)) error {
 	for round := range 1 + rounds {
 		settle()
 		took := make([][]time.Duration, len(subjects))
-		for from := 0; from < ops; from += chunkOps {
+		for op := range ops {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			for i := range subjects {
-				at := (i + from/chunkOps) % len(subjects)
-				if err := ctx.Err(); err != nil {
-					return err
+				at := (i + op) % len(subjects)
+				began := time.Now()
+				if err := call(subjects[at], op); err != nil {
+					return fmt.Errorf("%s: %w", name(subjects[at]), err)
 				}
-				for j := from; j < min(ops, from+chunkOps); j++ {
-					began := time.Now()
-					if err := call(subjects[at], j); err != nil {
-						return fmt.Errorf("%s: %w", name(subjects[at]), err)
-					}
-					took[at] = append(took[at], time.Since(began))
-				}
+				took[at] = append(took[at], time.Since(began))
 			}
 		}
 		if round > 0 {

@@ -74,7 +74,7 @@ func measureLoad(ctx context.Context, b *bench, s *section) error {
 		}
 		if n > 0 {
 			s.record(l.name, "", 0, "items", "1/s", float64(n)/took.Seconds())
-			s.record(l.name, "", 0, "server CPU", "µs", (cpuAfter-cpu)/float64(n)*1e6)
+			s.record(l.name, "", 0, "server CPU", "µs", micros(cpuAfter-cpu)/float64(n))
 		}
 		if strings.HasPrefix(l.name, nameRebuilds) || strings.HasPrefix(l.name, nameVerifies) {
 			s.record(l.name, "", 0, "took", "s", took.Seconds())

@@ -35,8 +35,8 @@ func dial(ctx context.Context, addr string) (*host, error) {
 	return h, nil
 }
 
-// cpu returns the processor time that the server's main thread has used, in seconds.
-func (h *host) cpu(ctx context.Context) (float64, error) {
+// cpu returns the processor time that the server's main thread has used.
+func (h *host) cpu(ctx context.Context) (time.Duration, error) {
 	text, err := h.rdb.Info(ctx, "cpu").Result()
 	if err != nil {
 		return 0, err
@@ -54,7 +54,7 @@ func (h *host) cpu(ctx context.Context) (float64, error) {
 		}
 		total += seconds
 	}
-	return total, nil
+	return time.Duration(total * float64(time.Second)), nil
 }
 
 // hasModule reports whether the server knows the commands of RedisBloom.

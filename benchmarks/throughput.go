@@ -33,7 +33,7 @@ func measureThroughput(ctx context.Context, b *bench, s *section) error {
 		circumstance string
 		callers      int
 	}
-	var ways []way
+	ways := map[time.Duration][]way{}
 	for _, via := range []struct {
 		name string
 		rig  rig
@@ -50,28 +50,40 @@ func measureThroughput(ctx context.Context, b *bench, s *section) error {
 		all = append(append(b.floors(via.rig, d), all...), guard)
 		for _, x := range all {
 			for _, callers := range b.sc.callers {
-				ways = append(ways, way{x, fmt.Sprintf("%s, %d", via.name, callers), callers})
+				turn := longTurn
+				if callers == 1 {
+					turn = shortTurn
+				}
+				ways[turn] = append(ways[turn], way{x, fmt.Sprintf("%s, %d", via.name, callers), callers})
 			}
 		}
 	}
 	s.Setting["items"] = fmt.Sprint(d.items)
 	s.Setting["window"] = b.sc.window.String()
 	items := probes(1<<14, d.items)
-	return inTurn(ctx, b.sc.rounds, ways, func(w way) error {
-		n, err := count(ctx, w.callers, b.sc.window, func(ctx context.Context, i int) error {
+	measure := func(w way, window time.Duration, sum *cost) error {
+		err := count(ctx, w.callers, window, sum, func(ctx context.Context, i int) error {
 			_, err := w.exists(ctx, items[i&(1<<14-1)])
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("%s, %s: %w", w.name, w.circumstance, err)
 		}
-		s.record(w.name, w.circumstance, float64(w.callers), "look-ups", "1/s", n)
 		return nil
-	})
+	}
+	record := func(w way, sum cost) {
+		s.record(w.name, w.circumstance, float64(w.callers), "look-ups", "1/s", float64(sum.items)/sum.took.Seconds())
+	}
+	for _, turn := range []time.Duration{shortTurn, longTurn} {
+		if err := inShortTurns(ctx, b.sc.rounds, b.sc.window, turn, ways[turn], measure, record); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// count returns how many calls so many callers complete in a second.
-func count(ctx context.Context, callers int, window time.Duration, call func(ctx context.Context, i int) error) (float64, error) {
+// count adds to sum the calls that so many callers complete in the window.
+func count(ctx context.Context, callers int, window time.Duration, sum *cost, call func(ctx context.Context, i int) error) error {
 	var wg sync.WaitGroup
 	done, failed := make([]int, callers), make([]error, callers)
 	began := time.Now()
@@ -89,11 +101,11 @@ func count(ctx context.Context, callers int, window time.Duration, call func(ctx
 		}()
 	}
 	wg.Wait()
-	total := 0
+	sum.took += time.Since(began)
 	for _, n := range done {
-		total += n
+		sum.items += n
 	}
-	return float64(total) / time.Since(began).Seconds(), errors.Join(failed...)
+	return errors.Join(failed...)
 }
 
 // hitGuard is a guard, as a subject, whose every look-up is of one of a hundred cached rows.
