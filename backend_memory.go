@@ -9,11 +9,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 // Memory keeps a filter in this process. It has the very bytes that [Bitmap]
 // keeps in Redis: what WriteTo writes can be SET there, and what GET returns can
-// be read by ReadFrom. It is safe for concurrent use; reads take no lock.
+// be read by ReadFrom. It is safe for concurrent use; reads take no lock. On Linux
+// large filters ask for huge pages, which look-ups gain from.
 type Memory struct {
 	memoryState
 	shared *memoryState // instead of the one above, where this is a shard: its Memory's
@@ -47,19 +49,35 @@ func NewMemory() *Memory { return new(Memory) }
 // memoryFilter is one generation. Its header never changes.
 type memoryFilter struct {
 	header
-	expires time.Time // zero: never
-	words   []uint64  // the body; the highest bit of a word is the first
-	alone   bool      // the place is
+	expires time.Time            // zero: never
+	words   []uint64             // the body; the highest bit of a word is the first
+	blocks  [][blockWords]uint64 // the same memory; Blocked only
+	usual   bool                 // alone, without a hash key, and never expires
 }
 
+// newMemoryFilter is an empty filter.
 func newMemoryFilter(h header) *memoryFilter {
-	m := &memoryFilter{header: h, words: make([]uint64, (h.geom.params.bodyBytes()+7)/8), alone: h.geom.place == alone}
-	if h.geom.params.Layout == Blocked {
-		for i := blockWords - 1; i < len(m.words); i += blockWords {
-			m.words[i] = uint64(h.geom.tag)
-		}
+	words := make([]uint64, (h.geom.params.bodyBytes()+7)/8)
+	adviseHuge(words)
+	f := memoryFilterOf(h, words)
+	for i := range f.blocks {
+		f.blocks[i][blockWords-1] = uint64(h.geom.tag)
 	}
-	return m
+	return f
+}
+
+// memoryFilterOf is a filter with a body.
+func memoryFilterOf(h header, words []uint64) *memoryFilter {
+	f := &memoryFilter{header: h, words: words, usual: h.geom.place == alone}
+	if h.geom.params.Layout == Blocked {
+		f.blocks = unsafe.Slice((*[blockWords]uint64)(unsafe.Pointer(unsafe.SliceData(words))), len(words)/blockWords)
+	}
+	return f
+}
+
+func (f *memoryFilter) expireAt(t time.Time) {
+	f.expires = t
+	f.usual = f.usual && t.IsZero()
 }
 
 const blockWords = blockBytes / 8
@@ -131,7 +149,7 @@ func (m *Memory) CreateEmpty(ctx context.Context, cfg Config) error {
 	}
 	f = newMemoryFilter(newHeader(newGeometry(params, randomSeed(), place), 1))
 	if cfg.TTL > 0 {
-		f.expires = time.Now().Add(cfg.TTL)
+		f.expireAt(time.Now().Add(cfg.TTL))
 	}
 	s.live.Store(f)
 	return nil
@@ -194,15 +212,17 @@ func (m *Memory) AddMulti(ctx context.Context, items []string) ([]bool, error) {
 }
 
 // Exists reports whether item may be in the filter, without allocating. The usual case
-// comes first, in few instructions: while one look-up waits for memory the processor
-// begins the next, as far as it sees ahead.
+// takes few instructions: while one look-up waits for memory the processor begins the
+// next, as far as it sees ahead.
 func (m *Memory) Exists(ctx context.Context, item string) (bool, error) {
-	f := m.live.Load()
-	if f == nil || !f.alone || m.shared != nil || !f.expires.IsZero() || ctx.Err() != nil {
-		var err error
-		if f, err = m.filter(ctx); err != nil {
-			return true, err
+	if ctx.Err() == nil && len(item) <= shortItem {
+		if f := m.live.Load(); f != nil && f.usual {
+			return f.holds(murmur(item, f.geom.seed)), nil
 		}
+	}
+	f, err := m.filter(ctx)
+	if err != nil {
+		return true, err
 	}
 	return f.exists(item), nil
 }
@@ -242,7 +262,7 @@ func (m *Memory) Reset(ctx context.Context) error {
 		return ErrRebuilding
 	}
 	empty := newMemoryFilter(newHeader(f.geom, f.generation+1))
-	empty.expires = f.expires
+	empty.expireAt(f.expires)
 	s.live.Store(empty)
 	return nil
 }
@@ -295,25 +315,26 @@ func (f *memoryFilter) add(item string) (added bool) {
 	return added
 }
 
-// exists tests the bits of item, up to the first that is 0.
-func (f *memoryFilter) exists(item string) bool {
-	g := f.geom
-	h := g.hash(item)
-	if g.params.Layout == Blocked {
-		block := (*[blockWords]uint64)(f.words[h.block(g.blocks)*blockWords:])
+// exists tests the bits of item.
+func (f *memoryFilter) exists(item string) bool { return f.holds(f.geom.hash(item)) }
+
+// holds tests the bits of an item, up to the first that is 0.
+func (f *memoryFilter) holds(h itemHash) bool {
+	if f.blocks != nil {
+		block := &f.blocks[h.block(uint64(len(f.blocks)))]
 		x, bit := h.h2, uint64(0)
-		for range g.params.Hashes {
+		for range f.geom.params.Hashes {
 			x, bit = inBlock(x)
-			if atomic.LoadUint64(&block[bit>>6&(blockWords-1)])<<(bit&63)>>63 == 0 {
+			if atomic.LoadUint64(&block[bit>>6])&(1<<(^bit&63)) == 0 {
 				return false
 			}
 		}
 		return true
 	}
 	sum := h.h1
-	for range g.params.Hashes {
-		bit := sum % g.params.Bits
-		if atomic.LoadUint64(&f.words[bit>>6])<<(bit&63)>>63 == 0 {
+	for range f.geom.params.Hashes {
+		bit := sum % f.geom.params.Bits
+		if atomic.LoadUint64(&f.words[bit>>6])&(1<<(^bit&63)) == 0 {
 			return false
 		}
 		sum += h.h2

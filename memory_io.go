@@ -103,10 +103,11 @@ func readFilter(r *bufio.Reader, key hashKey) (*memoryFilter, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &memoryFilter{header: *h}
-	if f.words, err = readWords(r, h.geom.params.bodyBytes()); err != nil {
+	words, err := readWords(r, h.geom.params.bodyBytes())
+	if err != nil {
 		return nil, err
 	}
+	f := memoryFilterOf(*h, words)
 	if err := f.checkBody(); err != nil {
 		return nil, err
 	}
@@ -164,9 +165,9 @@ func shortRead(err error, got, want uint64) error {
 func (f *memoryFilter) checkBody() error {
 	p := f.geom.params
 	if p.Layout == Blocked {
-		for i := blockWords - 1; i < len(f.words); i += blockWords {
-			if uint32(f.words[i]) != f.geom.tag {
-				return fmt.Errorf("block %d has another tag: %w", i/blockWords, ErrCorrupt)
+		for i := range f.blocks {
+			if uint32(f.blocks[i][blockWords-1]) != f.geom.tag {
+				return fmt.Errorf("block %d has another tag: %w", i, ErrCorrupt)
 			}
 		}
 		return nil

@@ -101,7 +101,7 @@ func (d *memoryBuild) publish(context.Context) (uint64, error) {
 		d.next.generation = live.generation + 1
 	}
 	if d.wish.ttl > 0 {
-		d.next.expires = time.Now().Add(d.wish.ttl)
+		d.next.expireAt(time.Now().Add(d.wish.ttl))
 	}
 	// Live first: an Add that sees no next any more must see it live.
 	d.s.live.Store(d.next)
