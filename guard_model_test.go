@@ -301,7 +301,16 @@ func TestGuardModel(t *testing.T) {
 		add(s.cache, GuardOptions[string]{LoadMulti: m.loadMulti})
 		add(pausingCache{other, m.dice}, GuardOptions[string]{LoadTimeout: 50 * time.Millisecond, LoadMulti: m.loadMulti})
 		add(s.cache, GuardOptions[string]{LoadTimeout: 50 * time.Millisecond})
-		for range rounds {
+		// On a slow machine a few rounds may pass without two calls that share a load.
+		seen := func() bool {
+			for _, g := range m.guards {
+				if s := g.Stats(); s.SharedLoads == 0 || s.Rejected == 0 || s.Audits == 0 {
+					return false
+				}
+			}
+			return true
+		}
+		for round := 0; round < rounds || round < 10*rounds && !seen(); round++ {
 			m.run(ops / rounds)
 			m.settled()
 			if s.client != nil {
